@@ -1,0 +1,196 @@
+"""What a worker leaves behind: `record.json` in the trial's directory."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+RECORD_SCHEMA = 1
+SKETCH_SIZE = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorSketch:
+    """A tensor in 65 numbers: its norm, and a count sketch of it.
+
+    The sketch is linear: the sketch of a difference is the difference of the sketches, and its Euclidean norm estimates
+    the norm of the tensor within about 1/sqrt(2 * 64) = 9 % (Charikar, Chen, Farach-Colton 2002). So the distance
+    between two tensors that never met in one process can be told from their sketches.
+    """
+
+    norm: float
+    """Euclidean norm, accumulated in float64; nan or inf where the tensor is not finite."""
+    projection: tuple[float, ...]
+    """Sums of the elements with pseudo-random signs, in 64 buckets (fewer for smaller tensors)."""
+    numel: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParameterEvidence:
+    """One parameter that an optimizer holds."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    start: TensorSketch
+    """Before the first optimizer step."""
+    end: TensorSketch | None = None
+    """After the last recorded step."""
+    first_gradient: TensorSketch | None = None
+    """At the first optimizer step; None when it has received none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The numbers of the first training steps, as its verdict needs them."""
+
+    num_steps: int
+    losses: tuple[tuple[float, ...], ...]
+    """For each step the value of each scalar that backward was called on, in order."""
+    gradient_norms: tuple[float, ...]
+    """For each step the Euclidean norm of all gradients as the optimizer got them."""
+    parameters: dict[str, ParameterEvidence]
+    buffers: dict[str, TensorSketch]
+    """After the last recorded step."""
+    state_dict: dict[str, str]
+    """Key -> "dtype shape" of the state_dict of every root module, with the type of the root."""
+    optimizer_state: dict[str, str]
+    """Key -> "type" of what optimizers would save: group keys with their plain values, state keys with dtype."""
+    aliases: tuple[tuple[str, ...], ...]
+    """Names that share one storage (tied weights)."""
+    executed_steps: dict[str, int]
+    """Optimizer (class and order of appearance) -> steps executed."""
+    draws: str
+    """Hash of the states of torch's, Python's and NumPy's random generators after the last recorded step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegionRecord:
+    """Modules of one class that repeat in a ModuleList or Sequential."""
+
+    class_name: str
+    names: tuple[str, ...]
+    stable_shapes: bool
+    """Were the input shapes of all calls the same?"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleRecord:
+    """A root module: one that is called by the user's code, not by another module, in training."""
+
+    name: str
+    class_name: str
+    num_parameters: int
+    num_trainable: int
+    dtypes: tuple[str, ...]
+    layer_counts: dict[str, int]
+    """Class name of leaf layers -> how many."""
+    stable_shapes: bool
+    num_input_shapes: int
+    regions: tuple[RegionRecord, ...] = ()
+    compiled_by_user: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerRecord:
+    name: str
+    class_name: str
+    num_parameters: int
+    implementation: str
+    """"fused", "foreach", "for-loop", or "unknown" where the class has no such choice."""
+    sparse_gradients: bool
+    uses_closure: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderRecord:
+    dataset_class: str
+    iterable: bool
+    batch_size: int | None
+    num_workers: int
+    pin_memory: bool
+    persistent_workers: bool
+    in_memory: bool
+    """A TensorDataset or a list of tensors: workers cannot make it faster."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteRecord:
+    """What was found in the user's process."""
+
+    device: str
+    device_name: str
+    modules: tuple[ModuleRecord, ...] = ()
+    optimizers: tuple[OptimizerRecord, ...] = ()
+    loaders: tuple[LoaderRecord, ...] = ()
+    autocast_by_user: str = ""
+    """dtype of an autocast region that the user's code opens itself; empty when there is none."""
+    grad_scaler_by_user: bool = False
+    double_backward: bool = False
+    """create_graph=True was seen."""
+    custom_functions: tuple[str, ...] = ()
+    """autograd.Function classes of the user's own."""
+    backwards_per_step: float = 1.0
+    world_size: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseRecord:
+    """Mean seconds per step of each phase; None means not measured, never 0."""
+
+    num_steps: int
+    step_seconds: float
+    data_wait: float | None
+    forward: float | None
+    backward: float | None
+    optimizer: float | None
+    other: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AppliedRecord:
+    """What became of one technique in this process."""
+
+    name: str
+    outcome: str
+    """"applied" (and engaged), "no_effect", "failed"; "pending" when its moment never came."""
+    detail: str
+    """What was done, or why not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExceptionRecord:
+    type_name: str
+    type_names: tuple[str, ...]
+    """Qualified names of the class and its bases."""
+    message: str
+    where: str
+    """Innermost frame in the user's code: file:line in function."""
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """The worker's software and device, for the fingerprint."""
+
+    python: str
+    torch: str
+    device: str
+    device_name: str
+    num_threads: int
+    cpu_capability: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerRecord:
+    trial: str
+    pid: int
+    argv: tuple[str, ...]
+    environment: Environment
+    site: SiteRecord | None = None
+    applied: tuple[AppliedRecord, ...] = ()
+    phases: PhaseRecord | None = None
+    evidence: Evidence | None = None
+    exception: ExceptionRecord | None = None
+    startup_seconds: float | None = None
+    """From the start of the process to its first training call."""
+    notes: tuple[str, ...] = ()
+    schema: int = RECORD_SCHEMA

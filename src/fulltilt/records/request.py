@@ -1,0 +1,58 @@
+"""What the parent asks of a worker: `request.json`, found through the environment variable FULLTILT_REQUEST."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+REQUEST_VARIABLE = "FULLTILT_REQUEST"
+TRIAL_VARIABLE = "FULLTILT_TRIAL"
+"""Set to "1" in trials, so that a script can tell."""
+
+REQUEST_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TechniqueChoice:
+    """One line of a recipe: a technique with its options, those at their default left out."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvidenceRequest:
+    """What numbers to record in the first steps, and how the run is to be disturbed meanwhile."""
+
+    num_steps: int = 8
+    perturb_relative: float = 0.0
+    """Each floating-point weight is multiplied by 1 + u with u uniform in +-perturb_relative before the first step."""
+    perturb_seed: int = 0
+    reseed: int | None = None
+    """Seed every random stream with this at the first training call, after the weights are made."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRequest:
+    """The part of a request that only trials have: how to measure, and where to leave what was seen."""
+
+    trial: str
+    directory: str
+    """Scratch of this trial: `record.json` is written here, files the script writes are kept here."""
+    control: str
+    """Path of the parent's Unix socket."""
+    evidence: EvidenceRequest | None = None
+    seed: int | None = 0
+    """Seeds torch, `random` and NumPy when torch is imported, so that scripts without a seed repeat too."""
+    profile_steps: int = 0
+    """Steps after the evidence in which phases are timed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What a worker is to do to the user's command."""
+
+    techniques: tuple[TechniqueChoice, ...] = ()
+    trial: TrialRequest | None = None
+    """None in production (`fulltilt run`): apply the techniques, measure nothing, write nothing."""
+    state_file: str | None = None
+    """In production: where to write what was applied, as JSON. None writes nothing."""
+    schema: int = REQUEST_SCHEMA

@@ -1,0 +1,64 @@
+"""The closed sets of words that records, recipes and reports share."""
+
+from enum import StrEnum
+
+
+class Numerics(StrEnum):
+    """How far a technique may move the numbers, and so the evidence that its verdict needs."""
+
+    EXACT = "EXACT"
+    """The same numbers, within the run's own noise."""
+    ROUNDING = "ROUNDING"
+    """The same computation, rounded differently."""
+    LOSSY = "LOSSY"
+    """Another computation; only on request, judged by the loss curve."""
+
+
+class Outcome(StrEnum):
+    """How a trial ended."""
+
+    FINISHED = "finished"
+    """It did all the steps that were asked and was stopped by us."""
+    ENDED = "ended"
+    """The command ended by itself with exit status 0, after training."""
+    NO_TRAINING = "no_training"
+    """The command ended with exit status 0, and no training step was seen."""
+    EXCEPTION = "exception"
+    """The command ended with another exit status."""
+    SIGNAL = "signal"
+    """The command was killed by a signal."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device or the host ran out of memory."""
+    COMPILE_FAILED = "compile_failed"
+    """torch.compile failed."""
+    HANG = "hang"
+    """No step for too long; we ended it."""
+    NOT_STARTED = "not_started"
+    """The command could not be started."""
+
+
+class TechniqueOutcome(StrEnum):
+    """What became of a technique in a tune."""
+
+    KEPT = "kept"
+    NO_GAIN = "no_gain"
+    NO_EFFECT = "no_effect"
+    BROKE_NUMERICS = "broke_numerics"
+    FAILED = "failed"
+    REFUSED = "refused"
+    UNTRIED = "untried"
+
+
+class Role(StrEnum):
+    """What a trial is run for."""
+
+    BASELINE = "baseline"
+    """The command as it is."""
+    REPEAT = "repeat"
+    """The command as it is, once more: its own noise, in numbers and in time."""
+    ROUNDING = "rounding"
+    """The command with its weights perturbed at the rounding of a precision: the rounding envelope."""
+    SAMPLING = "sampling"
+    """The command with other random numbers from the first training step on: the sampling envelope."""
+    CANDIDATE = "candidate"
+    """The command under a recipe."""
