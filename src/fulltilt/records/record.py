@@ -190,6 +190,8 @@ class WorkerRecord:
     phases: PhaseRecord | None = None
     evidence: Evidence | None = None
     exception: ExceptionRecord | None = None
+    num_steps: int = 0
+    """Training steps made in all."""
     startup_seconds: float | None = None
     """From the start of the process to its first training call."""
     notes: tuple[str, ...] = ()

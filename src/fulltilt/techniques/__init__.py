@@ -6,16 +6,17 @@ from functools import cache
 from fulltilt.technique import Spec
 
 NAMES = (
-    "cpu_threads",
-    "matmul_precision",
-    "cudnn_benchmark",
-    "dataloader",
-    "channels_last",
     "precision",
-    "compile",
     "fused_optimizer",
+    "cpu_threads",
+    "channels_last",
+    "matmul_precision",
+    "dataloader",
+    "compile",
+    "cudnn_benchmark",
     "gc_freeze",
 )
+"""In the order in which they are tried where their bounds tie: most likely to pay first, dear ones late."""
 
 
 @cache

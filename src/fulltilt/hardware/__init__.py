@@ -1,0 +1,1 @@
+"""What machine this is. Parent side, without torch."""

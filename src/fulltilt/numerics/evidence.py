@@ -1,0 +1,218 @@
+"""Collects the numbers of the first training steps inside the user's process. Worker side.
+
+The collector is told of root modules, backward calls, optimizer steps and ends of training steps; it reads, and changes
+nothing but what its request asks for (perturbed weights, other random numbers). Random streams are not touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fulltilt.numerics.sketching import sketch, state_signature
+from torch import nn
+
+from fulltilt.records.record import Evidence, ParameterEvidence, TensorSketch
+from fulltilt.records.request import EvidenceRequest
+
+
+@dataclass
+class _Parameter:
+    name: str
+    start: TensorSketch
+    first_gradient: TensorSketch | None
+
+
+@dataclass
+class EvidenceCollector:
+    """Feed it events; `done` after the requested number of steps; `evidence()` at any time gives what there is."""
+
+    request: EvidenceRequest
+    reseed: Callable[[int], None]
+    modules: dict[str, nn.Module] = field(default_factory=dict)
+    optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    num_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self._losses: list[list[float]] = [[]]
+        self._gradient_norms: list[float] = []
+        self._squared_norm = 0.0
+        self._parameters: dict[int, _Parameter] = {}
+        self._started: set[str] = set()
+        self._executed: dict[str, int] = {}
+        self._perturbed: set[int] = set()
+        self._reseeded = False
+        self._alive: list[torch.Tensor] = []
+        """The parameters, kept alive so that their ids stay theirs."""
+
+    @property
+    def done(self) -> bool:
+        return self.num_steps >= self.request.num_steps
+
+    def module_found(self, name: str, module: nn.Module) -> None:
+        """A root module is about to be called for the first time in training."""
+        self.modules[name] = module
+        if self.request.perturb_relative:
+            self._perturb(module)
+        if self.request.reseed is not None and not self._reseeded:
+            self._reseeded = True
+            self.reseed(self.request.reseed)
+
+    def backward_called(self, tensors: Any) -> None:
+        """`torch.autograd.backward` is about to be called on these tensors."""
+        for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
+            if tensor.numel() == 1:
+                self._losses[-1].append(float(tensor.detach()))
+
+    def before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step: gradients are there, the user's clipping is done."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if name not in self._started:
+            self._started.add(name)
+            self.optimizers[name] = optimizer
+            self._start(parameters, name)
+        self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
+
+    def before_step_without_optimizer(self) -> None:
+        """A backward call is done in a script that updates its parameters by hand."""
+        parameters = [p for module in self.modules.values() for p in module.parameters() if p.requires_grad]
+        if not self._started:
+            self._started.add("")
+            self._start(parameters, "")
+        self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
+
+    def after_optimizer(self, name: str) -> None:
+        self._executed[name] = self._executed.get(name, 0) + 1
+
+    def step_done(self) -> None:
+        """A training step has ended."""
+        self.num_steps += 1
+        self._gradient_norms.append(math.sqrt(self._squared_norm))
+        self._squared_norm = 0.0
+        self._losses.append([])
+
+    def evidence(self) -> Evidence:
+        """What has been seen so far."""
+        return Evidence(
+            num_steps=self.num_steps,
+            losses=tuple(tuple(losses) for losses in self._losses[: self.num_steps]),
+            gradient_norms=tuple(self._gradient_norms),
+            parameters=self._parameter_evidence(),
+            buffers={
+                f"{root}.{name}": sketch(buffer)
+                for root, module in self.modules.items()
+                for name, buffer in module.named_buffers()
+            },
+            state_dict=_state_signatures(self.modules),
+            optimizer_state=_optimizer_signatures(self.optimizers),
+            aliases=_aliases(self.modules),
+            executed_steps=dict(self._executed),
+            draws=_hash_of_streams(),
+        )
+
+    def _start(self, parameters: list[torch.Tensor], owner: str) -> None:
+        names = self._names_of_parameters()
+        for index, parameter in enumerate(parameters):
+            if id(parameter) not in self._parameters:
+                self._parameters[id(parameter)] = _Parameter(
+                    name=names.get(id(parameter), f"{owner}.parameter{index}"),
+                    start=sketch(parameter),
+                    first_gradient=None if parameter.grad is None else sketch(parameter.grad),
+                )
+                self._alive.append(parameter)
+
+    def _names_of_parameters(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for root, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                names.setdefault(id(parameter), f"{root}.{name}")
+        return names
+
+    def _parameter_evidence(self) -> dict[str, ParameterEvidence]:
+        found: dict[str, ParameterEvidence] = {}
+        for parameter in self._alive:
+            known = self._parameters[id(parameter)]
+            found[known.name] = ParameterEvidence(
+                shape=tuple(parameter.shape),
+                dtype=str(parameter.dtype).removeprefix("torch."),
+                start=known.start,
+                end=sketch(parameter),
+                first_gradient=known.first_gradient,
+            )
+        return found
+
+    def _perturb(self, module: nn.Module) -> None:
+        generator = torch.Generator().manual_seed(1_000_003 * self.request.perturb_seed + len(self._perturbed))
+        with torch.no_grad():
+            for parameter in module.parameters():
+                if parameter.is_floating_point() and id(parameter) not in self._perturbed:
+                    self._perturbed.add(id(parameter))
+                    noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
+                    parameter.mul_((1 + noise * self.request.perturb_relative).to(parameter))
+
+
+def _squared_norm(gradients: Iterable[torch.Tensor | None]) -> float:
+    total = 0.0
+    for gradient in gradients:
+        if gradient is not None:
+            values = gradient.coalesce().values() if gradient.is_sparse else gradient
+            total += float(torch.linalg.vector_norm(values.detach(), dtype=_wide(values))) ** 2
+    return total
+
+
+def _wide(values: torch.Tensor) -> torch.dtype:
+    return torch.complex128 if values.is_complex() else torch.float64
+
+
+def _state_signatures(modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    signatures: dict[str, str] = {}
+    for root, module in modules.items():
+        signatures[root] = type(module).__name__
+        for key, value in module.state_dict().items():
+            kind = state_signature(value) if isinstance(value, torch.Tensor) else type(value).__name__
+            signatures[f"{root}.{key}"] = kind
+    return signatures
+
+
+def _optimizer_signatures(optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, str]:
+    signatures: dict[str, str] = {}
+    for root, optimizer in optimizers.items():
+        state = optimizer.state_dict()
+        for index, group in enumerate(state["param_groups"]):
+            for key, value in group.items():
+                plain = isinstance(value, bool | int | str | type(None))
+                signatures[f"{root}.group{index}.{key}"] = repr(value) if plain else type(value).__name__
+        for index, values in state["state"].items():
+            for key, value in values.items() if isinstance(values, dict) else ():
+                kind = str(value.dtype) if isinstance(value, torch.Tensor) else type(value).__name__
+                signatures[f"{root}.state{index}.{key}"] = kind
+    return signatures
+
+
+def _aliases(modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[int, list[str]] = {}
+    for root, module in modules.items():
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if parameter.numel() and parameter.layout is torch.strided and not parameter.is_meta:
+                groups.setdefault(parameter.data_ptr(), []).append(f"{root}.{name}")
+    return tuple(sorted(tuple(names) for names in groups.values() if len(names) > 1))
+
+
+def _hash_of_streams() -> str:
+    digest = hashlib.sha256(bytes(torch.get_rng_state().tolist()))
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for state in torch.cuda.get_rng_state_all():
+            digest.update(bytes(state.tolist()))
+    digest.update(repr(random.getstate()).encode())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        digest.update(
+            repr([part if not hasattr(part, "tolist") else part.tolist() for part in numpy.random.get_state()]).encode()
+        )
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Finds the fastest recipe whose numbers are right. Knows trials only through their contract. Parent side."""

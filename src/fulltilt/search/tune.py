@@ -1,0 +1,291 @@
+"""The search, top to bottom: know the command, try candidates, take the winner apart, confirm it, say what came out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from fulltilt.errors import CommandFailed
+from fulltilt.hardware.machine import with_environment
+from fulltilt.measure.breakeven import break_even_steps
+from fulltilt.records.journal import ComparisonRecord, SpeedupInterval, VerdictRecord
+from fulltilt.records.record import Evidence, PhaseRecord, SiteRecord, WorkerRecord
+from fulltilt.records.request import EvidenceRequest
+from fulltilt.records.result import (
+    AblationResult,
+    MachineRecord,
+    RecipeResult,
+    TechniqueResult,
+    TuneResult,
+)
+from fulltilt.records.words import Numerics, Role, TechniqueOutcome
+from fulltilt.search.candidates import select
+from fulltilt.search.climb import climb, comparison_key
+from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_that_hurt
+from fulltilt.search.fingerprint import fingerprint_of
+from fulltilt.search.laboratory import Challenge, Choices, Laboratory, command_failed
+from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
+from fulltilt.search.progress import Progress
+from fulltilt.search.verdicts import Judge
+from fulltilt.technique import Spec
+from fulltilt.units import format_seconds
+
+UNMOVED = SpeedupInterval(median=1.0, low=1.0, high=1.0, confidence=0.95, num_pairs=0, num_blocks=0)
+"""The speed-up of an empty recipe: none, by definition and without measurement."""
+
+
+@dataclasses.dataclass
+class Findings:
+    """What a tune knows so far; a result can be made of it at any moment."""
+
+    command: tuple[str, ...]
+    machine: MachineRecord
+    baseline: WorkerRecord | None = None
+    recipe: Choices = ()
+    techniques: list[TechniqueResult] = dataclasses.field(default_factory=list)
+    ablation: tuple[AblationResult, ...] = ()
+    confirmation: ComparisonRecord | None = None
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    break_even: int | None = None
+
+
+class Tune:
+    """One search. `run()` fills `findings` as it goes, so that an interruption loses nothing."""
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str],
+        machine: MachineRecord,
+        specs: Sequence[Spec],
+        laboratory: Laboratory,
+        progress: Progress,
+        allow_lossy: bool = False,
+    ) -> None:
+        self._specs = {spec.name: spec for spec in specs}
+        self._laboratory, self._progress, self._allow_lossy = laboratory, progress, allow_lossy
+        self.findings = Findings(command=tuple(command), machine=machine)
+
+    def run(self) -> TuneResult:
+        """The whole search.
+
+        Raises:
+            CommandFailed: when the command fails by itself, or never trains.
+        """
+        baseline = self._know_the_command()
+        if baseline.num_steps < MIN_TOTAL_STEPS and self._laboratory.total_steps is not None:
+            self._too_short(baseline.num_steps)
+            return self.result()
+        evidence, site, phases = _seen(baseline)
+        judge = Judge(self._laboratory, evidence, self._specs.__getitem__)
+        self._measure_noise(judge)
+        self._try_candidates(judge, site, phases)
+        if self.findings.recipe:
+            self._take_apart()
+            self._confirm(judge)
+        return self.result()
+
+    def _know_the_command(self) -> WorkerRecord:
+        self._progress.stage("running the command as it is")
+        laboratory = self._laboratory
+        record = laboratory.record_of(
+            "baseline",
+            Role.BASELINE,
+            evidence=EvidenceRequest(num_steps=laboratory.pace.evidence_steps),
+            profile_steps=PROFILE_STEPS,
+        )
+        laboratory.settle_pace(record)
+        if record.phases is None and record.num_steps >= MIN_TOTAL_STEPS:
+            record = self._know_a_short_command(record)
+        self.findings.baseline = record
+        self.findings.machine = with_environment(self.findings.machine, record.environment)
+        return record
+
+    def _know_a_short_command(self, record: WorkerRecord) -> WorkerRecord:
+        """The run ended before its profile: ask again with fewer steps for each part."""
+        pace = opening_pace(record.num_steps)
+        again = self._laboratory.record_of(
+            "baseline-short",
+            Role.BASELINE,
+            evidence=EvidenceRequest(num_steps=pace.evidence_steps),
+            profile_steps=pace.profile_steps,
+        )
+        self._laboratory.settle_pace(again)
+        if again.phases is None:
+            raise command_failed(None)
+        return again
+
+    def _too_short(self, num_steps: int) -> None:
+        self.findings.warnings.append(
+            f"The command makes only {num_steps} training steps; {MIN_TOTAL_STEPS} are needed to compare anything. "
+            "Let it train longer (more epochs or steps) and tune again."
+        )
+        self.findings.techniques = [
+            TechniqueResult(name=name, options={}, outcome=TechniqueOutcome.UNTRIED, reason="the run is too short")
+            for name in self._specs
+        ]
+
+    def _measure_noise(self, judge: Judge) -> None:
+        """The command against itself: what a difference must exceed here."""
+        self._progress.stage("running it again, for its own noise in time and numbers")
+        judge.repeat()
+        laboratory = self._laboratory
+        record = laboratory.compare(
+            Challenge(key=comparison_key("aa", (), ()), a=(), b=(), early_stop=False, max_pairs=1)
+        )
+        laboratory.dismiss()
+        laboratory.aa_pairs = list(record.pairs)
+
+    def _try_candidates(self, judge: Judge, site: SiteRecord, phases: PhaseRecord) -> None:
+        findings = self.findings
+        selection = select(
+            list(self._specs.values()),
+            machine=findings.machine,
+            site=site,
+            phases=phases,
+            allow_lossy=self._allow_lossy,
+        )
+        findings.techniques = list(selection.left_out)
+        for result in selection.left_out:
+            self._progress.found(result)
+        reserve = min(confirmation_seconds(self._laboratory), 0.5 * self._laboratory.budget.seconds)
+        self._progress.stage(f"trying {len(selection.candidates)} candidates")
+        tracker = _Tracker(self._progress, findings)
+        climbed = climb(
+            selection.candidates,
+            laboratory=self._laboratory,
+            judge=judge,
+            progress=tracker,
+            reserve_seconds=reserve,
+        )
+        findings.recipe = climbed.recipe
+        findings.techniques = [*climbed.results, *selection.left_out]
+
+    def _take_apart(self) -> None:
+        reserve = confirmation_seconds(self._laboratory)
+        self.findings.ablation = ablate(
+            self.findings.recipe, laboratory=self._laboratory, progress=self._progress, reserve_seconds=reserve
+        )
+        hurting = members_that_hurt(self.findings.ablation)
+        if hurting:
+            self._drop(hurting, "the recipe is faster without it (ablation)")
+
+    def _confirm(self, judge: Judge) -> None:
+        self._progress.stage("confirming the winner in fresh processes")
+        findings, laboratory = self.findings, self._laboratory
+        record = confirm(findings.recipe, laboratory=laboratory, judge=judge)
+        findings.confirmation = record
+        problem = _unconfirmed(record, laboratory.floor)
+        if problem:
+            findings.warnings.append(f"The best recipe was not confirmed by fresh processes, so none is given: {problem}")
+            self._drop({choice.name for choice in findings.recipe}, f"not confirmed: {problem}")
+            return
+        findings.break_even = self._break_even(record)
+
+    def _drop(self, names: set[str], reason: str) -> None:
+        findings = self.findings
+        findings.recipe = tuple(choice for choice in findings.recipe if choice.name not in names)
+        findings.techniques = [
+            dataclasses.replace(result, outcome=TechniqueOutcome.NO_GAIN, reason=reason)
+            if result.name in names and result.outcome is TechniqueOutcome.KEPT
+            else result
+            for result in findings.techniques
+        ]
+
+    def _break_even(self, record: ComparisonRecord) -> int | None:
+        laboratory = self._laboratory
+        with_recipe = laboratory.excess_seconds(self.findings.recipe)
+        without = laboratory.excess_seconds(())
+        if with_recipe is None or without is None or record.speedup is None:
+            return None
+        plain = laboratory.step_seconds
+        return break_even_steps(plain, plain / record.speedup.median, max(0.0, with_recipe - without))
+
+    def result(self, *, finished: bool = True) -> TuneResult:
+        """The result of what is known now.
+
+        Raises:
+            CommandFailed: when not even the untouched command is known.
+        """
+        findings, laboratory = self.findings, self._laboratory
+        if findings.baseline is None:
+            raise CommandFailed("interrupted before the command's first steps were seen")
+        confirmed = findings.confirmation is not None and bool(findings.recipe)
+        recipe = findings.recipe if confirmed else ()
+        confirmation = findings.confirmation if confirmed else None
+        return TuneResult(
+            command=findings.command,
+            machine=findings.machine,
+            baseline_step_seconds=laboratory.step_seconds,
+            speedup=(confirmation.speedup if confirmation else None) or UNMOVED,
+            verdict=(confirmation.verdict if confirmation else None)
+            or VerdictRecord(numerics=Numerics.EXACT, kept=True, evidence=("Nothing is changed.",)),
+            recipe=RecipeResult(
+                techniques=recipe,
+                fingerprint=fingerprint_of(findings.command, findings.machine, findings.baseline.site),
+            ),
+            techniques=tuple(findings.techniques),
+            ablation=findings.ablation,
+            break_even_steps=findings.break_even if recipe else None,
+            trials=laboratory.trials,
+            wall_seconds=laboratory.budget.spent,
+            summary=self._summary(recipe, confirmation, finished),
+            phases=findings.baseline.phases,
+            site=findings.baseline.site,
+            aa_floor=laboratory.floor,
+            confirmed=confirmed,
+            finished=finished and all(result.outcome is not TechniqueOutcome.UNTRIED for result in findings.techniques),
+            warnings=tuple(findings.warnings),
+            details={"total_steps": laboratory.total_steps, "block_steps": laboratory.pace.block_steps},
+        )
+
+    def _summary(self, recipe: Choices, confirmation: ComparisonRecord | None, finished: bool) -> str:
+        step = format_seconds(self._laboratory.step_seconds) if self._laboratory.step_seconds else "unknown"
+        if confirmation is not None and confirmation.speedup is not None:
+            interval = confirmation.speedup
+            names = " + ".join(choice.name for choice in recipe)
+            return (
+                f"{names}: {interval.median:.2f}x faster [{interval.low:.2f}, {interval.high:.2f}] than a step of "
+                f"{step}, numbers kept."
+            )
+        if not finished:
+            return f"Interrupted before a recipe was confirmed; a step takes {step} as it is."
+        if self.findings.warnings:
+            return self.findings.warnings[-1]
+        return f"Nothing that was tried makes this command faster; a step takes {step} as it is."
+
+
+class _Tracker:
+    """Passes progress on, and keeps what is found where an interruption will find it."""
+
+    def __init__(self, progress: Progress, findings: Findings) -> None:
+        self._progress, self._findings = progress, findings
+        self.stage, self.trying, self.tick, self.note = (
+            progress.stage,
+            progress.trying,
+            progress.tick,
+            progress.note,
+        )
+
+    def found(self, result: TechniqueResult) -> None:
+        self._findings.techniques.append(result)
+        self._progress.found(result)
+
+
+def _seen(baseline: WorkerRecord) -> tuple[Evidence, SiteRecord, PhaseRecord]:
+    if baseline.evidence is None or baseline.site is None or baseline.phases is None:
+        raise command_failed(None)
+    return baseline.evidence, baseline.site, baseline.phases
+
+
+def _unconfirmed(record: ComparisonRecord, floor: float) -> str:
+    """Why the confirmation does not confirm; empty when it does."""
+    if record.failure:
+        return record.failure
+    if record.no_effect:
+        return record.no_effect
+    if record.verdict is not None and not record.verdict.kept:
+        return "; ".join(record.verdict.broken[:2])
+    if record.speedup is None or record.speedup.low <= 1.0 or record.speedup.median <= 1.0 + floor:
+        return "the gain is within what restarts of the same command differ by"
+    return ""

@@ -1,0 +1,1 @@
+"""Seams: one replaced function or method of torch or Python each, every one undoable."""

@@ -1,0 +1,65 @@
+"""Calls us right after the user's process has imported torch. Standard library only; imports nothing of fulltilt itself.
+
+Loaded by the start-up folder from its path, so that neither fulltilt nor its dependencies need to be importable in the
+user's environment: only the package `fulltilt` itself is made known, and only once torch is there.
+"""
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+def install(package: str) -> None:
+    """Arm the hook. `package` is the folder of the fulltilt package."""
+    if "torch" not in sys.modules:
+        sys.meta_path.insert(0, _TorchFinder(package))
+
+
+class _TorchFinder:
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.loader is not None:
+            _call_after_exec(spec, self._package)
+        return spec
+
+
+def _call_after_exec(spec: ModuleSpec, package: str) -> None:
+    loader = spec.loader
+    assert loader is not None
+    exec_module = loader.exec_module
+
+    def exec_then_arm(module: ModuleType) -> None:
+        del loader.exec_module  # the instance attribute below: torch's loader is itself again
+        exec_module(module)
+        _arm(package)
+
+    loader.exec_module = exec_then_arm  # type: ignore[method-assign]
+
+
+def _arm(package: str) -> None:
+    _make_fulltilt_importable(package)
+    from fulltilt.tap.entry import arm
+
+    arm(os.environ["FULLTILT_REQUEST"])
+
+
+def _make_fulltilt_importable(package: str) -> None:
+    """Load the package from its folder without putting that folder's neighbours on sys.path."""
+    if "fulltilt" in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(
+        "fulltilt", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fulltilt"] = module
+    spec.loader.exec_module(module)

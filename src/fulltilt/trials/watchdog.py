@@ -1,0 +1,87 @@
+"""Ends the trials of a parent that was killed: `python -m fulltilt.trials.watchdog SCRATCH`, with a pipe as standard input.
+
+A paused trial cannot notice that its parent is gone. So a watchdog of its own process waits for the end of the pipe that
+its parent holds, and then kills every process whose request lies in the parent's folders. "done" is a parent's good-bye.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import psutil
+
+from fulltilt.records.request import REQUEST_VARIABLE
+
+
+class Watchdog:
+    """A context: while it is open, a process watches over this one."""
+
+    def __init__(self, requests: Path, scratch: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fulltilt.trials.watchdog", str(requests), str(scratch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        pipe: IO[bytes] | None = self._process.stdin
+        assert pipe is not None
+        with contextlib.suppress(OSError):
+            pipe.write(b"done\n")
+            pipe.close()
+        self._process.wait(timeout=30)
+
+    def __enter__(self) -> Watchdog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def kill_all(requests: Path) -> int:
+    """Kill every process whose request lies under `requests`, until there is none; how many there were."""
+    killed: set[int] = set()
+    while True:
+        found = {pid for pid in psutil.pids() if pid != os.getpid() and _belongs(pid, requests)}
+        if not found:
+            return len(killed)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if found <= killed:
+            return len(killed)
+        killed |= found
+
+
+def _belongs(pid: int, requests: Path) -> bool:
+    try:
+        process = psutil.Process(pid)
+        request = process.environ().get(REQUEST_VARIABLE)
+        return request is not None and requests in Path(request).parents and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def main(requests: str, scratch: str) -> None:
+    """Wait for the end of standard input."""
+    for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal_number, signal.SIG_IGN)
+    if sys.stdin.read().strip() != "done":
+        kill_all(Path(requests))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
