@@ -1,7 +1,7 @@
 """fulltilt in Python: each verb of the command line is a function here.
 
-    result = fulltilt.tune(["python", "train.py"], budget="10m")
-    status = fulltilt.run(["python", "train.py"], recipe="recipe.yaml")
+result = fulltilt.tune(["python", "train.py"], budget="10m")
+status = fulltilt.run(["python", "train.py"], recipe="recipe.yaml")
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def check_command(command: Command) -> tuple[str, ...]:
         )
     argv = tuple(command)
     if argv[0].endswith(".py") and shutil.which(argv[0]) is None:
-        argv = (shutil.which("python") and "python" or sys.executable, *argv)
+        argv = ((shutil.which("python") and "python") or sys.executable, *argv)
     if shutil.which(argv[0]) is None:
         raise UsageError(f"{argv[0]}: no such command", hint="Is it spelled right, and its environment active?")
     _check_script(argv)
@@ -332,4 +332,3 @@ def _folder_for_comparison(out: str | os.PathLike[str] | None) -> Iterator[Path]
         return
     with tempfile.TemporaryDirectory(prefix="fulltilt-compare-") as folder:
         yield Path(folder)
-

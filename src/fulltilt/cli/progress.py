@@ -1,4 +1,4 @@
-"""Progress on a terminal: one live line that says what is tried and how long it will take, and a line for each finding."""
+"""Progress on a terminal: one live line that says what is tried and for how long yet, and a line for each finding."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ class TerminalProgress:
 
     def found(self, result: TechniqueResult) -> None:
         mark = _MARKS.get(result.outcome, "[dim]-[/]")
-        speed = f" {result.speedup.median:.2f}x [{result.speedup.low:.2f}, {result.speedup.high:.2f}]".replace(
-            "[", "\\["
-        ) if result.speedup is not None else ""
+        speed = (
+            f" {result.speedup.median:.2f}x [{result.speedup.low:.2f}, {result.speedup.high:.2f}]".replace("[", "\\[")
+            if result.speedup is not None
+            else ""
+        )
         options = ", ".join(f"{key}={value}" for key, value in result.options.items())
         name = f"{result.name}({options})" if options else result.name
         outcome = result.outcome.value.replace("_", " ")

@@ -154,16 +154,14 @@ def _checked_options(name: str, given: Mapping[Any, Any], options: type, where: 
                 f"{where('techniques', name, key)}: {name} has no option {key!r}{_suggest(str(key), fields)}{allowed}"
             )
     try:
-        checked = TypeAdapter(options).validate_python(dict(given), strict=True)
+        checked: Any = TypeAdapter(options).validate_python(dict(given), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""
         raise RecipeError(
             f"{where('techniques', name, key)}: {name}.{key} is {given.get(key)!r}; {first['msg'].lower()}"
         ) from error
-    return {
-        key: getattr(checked, key) for key, field in fields.items() if getattr(checked, key) != field.default
-    }
+    return {key: getattr(checked, key) for key, field in fields.items() if getattr(checked, key) != field.default}
 
 
 def _suggest(name: Any, known: Any) -> str:

@@ -1,0 +1,1 @@
+"""Are the numbers still right? Sketches in the worker, verdicts in the parent."""

@@ -10,14 +10,14 @@ import hashlib
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fulltilt.numerics.sketching import sketch, state_signature
 from torch import nn
 
+from fulltilt.numerics.sketching import sketch, state_signature
 from fulltilt.records.record import Evidence, ParameterEvidence, TensorSketch
 from fulltilt.records.request import EvidenceRequest
 
@@ -116,7 +116,7 @@ class EvidenceCollector:
             draws=_hash_of_streams(),
         )
 
-    def _start(self, parameters: list[torch.Tensor], owner: str) -> None:
+    def _start(self, parameters: Sequence[torch.Tensor], owner: str) -> None:
         names = self._names_of_parameters()
         for index, parameter in enumerate(parameters):
             if id(parameter) not in self._parameters:

@@ -46,7 +46,13 @@ class Compare:
         self._progress.stage(f"comparing, {pairs} pairs of processes")
         return laboratory.compare(
             Challenge(
-                key=comparison_key("compare", a, b), a=a, b=b, max_pairs=pairs, fresh=True, early_stop=False, judge=judge
+                key=comparison_key("compare", a, b),
+                a=a,
+                b=b,
+                max_pairs=pairs,
+                fresh=True,
+                early_stop=False,
+                judge=judge,
             )
         )
 
@@ -54,9 +60,7 @@ class Compare:
         """Numbers are judged against the untouched command, so only where A is that and B is not."""
         if a or not b:
             return None
-        known = self._laboratory.record_of(
-            "untouched", Role.BASELINE, evidence=self._laboratory.evidence_request()
-        )
+        known = self._laboratory.record_of("untouched", Role.BASELINE, evidence=self._laboratory.evidence_request())
         if known.evidence is None:
             return None
         judge = Judge(self._laboratory, known.evidence, self._specs.__getitem__)

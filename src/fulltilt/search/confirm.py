@@ -21,9 +21,7 @@ def confirm(recipe: Choices, *, laboratory: Laboratory, judge: Judge) -> Compari
     judge.prepare(recipe)
     pairs = CONFIRMING_PAIRS if laboratory.total_steps is None else 3 * CONFIRMING_PAIRS
     record = laboratory.compare(
-        Challenge(
-            key=comparison_key("confirm", (), recipe), a=(), b=recipe, max_pairs=pairs, fresh=True, judge=judge
-        )
+        Challenge(key=comparison_key("confirm", (), recipe), a=(), b=recipe, max_pairs=pairs, fresh=True, judge=judge)
     )
     laboratory.release()
     return record
@@ -61,16 +59,12 @@ def ablate(
 
 def members_that_hurt(ablation: tuple[AblationResult, ...]) -> set[str]:
     """Members without which the recipe is certainly faster."""
-    return {
-        result.name for result in ablation if result.contribution is not None and result.contribution.high < 1.0
-    }
+    return {result.name for result in ablation if result.contribution is not None and result.contribution.high < 1.0}
 
 
 def inverse(interval: SpeedupInterval) -> SpeedupInterval:
     """The interval of A against B from that of B against A."""
-    return dataclasses.replace(
-        interval, median=1 / interval.median, low=1 / interval.high, high=1 / interval.low
-    )
+    return dataclasses.replace(interval, median=1 / interval.median, low=1 / interval.high, high=1 / interval.low)
 
 
 def _note(contribution: SpeedupInterval | None, failure: str) -> str:

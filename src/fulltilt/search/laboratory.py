@@ -51,7 +51,14 @@ class Laboratory:
     """One for each tune. `close()` ends all processes."""
 
     def __init__(
-        self, executor: Executor, journal: Journal, *, directory: Path, budget: Budget, progress: Progress, num_cpus: int
+        self,
+        executor: Executor,
+        journal: Journal,
+        *,
+        directory: Path,
+        budget: Budget,
+        progress: Progress,
+        num_cpus: int,
     ) -> None:
         self._executor, self._journal, self._directory = executor, journal, directory
         self._progress, self._num_cpus = progress, num_cpus

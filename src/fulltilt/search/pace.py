@@ -33,9 +33,7 @@ def opening_pace(total_steps: int | None) -> Pace:
     return Pace(evidence_steps=evidence, profile_steps=min(PROFILE_STEPS, evidence), warmup_steps=1)
 
 
-def measured_pace(
-    opening: Pace, *, step_seconds: float, budget_seconds: float, total_steps: int | None
-) -> Pace:
+def measured_pace(opening: Pace, *, step_seconds: float, budget_seconds: float, total_steps: int | None) -> Pace:
     """The rhythm once a step's time is known: blocks of about a second, shorter for small budgets and short runs."""
     block_seconds = min(1.2, max(0.25, budget_seconds / 400))
     block_steps = max(1, round(block_seconds / step_seconds))

@@ -177,7 +177,9 @@ class Tune:
         findings.confirmation = record
         problem = _unconfirmed(record, laboratory.floor)
         if problem:
-            findings.warnings.append(f"The best recipe was not confirmed by fresh processes, so none is given: {problem}")
+            findings.warnings.append(
+                f"The best recipe was not confirmed by fresh processes, so none is given: {problem}"
+            )
             self._drop({choice.name for choice in findings.recipe}, f"not confirmed: {problem}")
             return
         findings.break_even = self._break_even(record)

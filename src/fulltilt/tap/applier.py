@@ -38,7 +38,7 @@ class Applier:
         return any(spec.stage in stages for spec, _ in self._chosen)
 
     def apply(self, view: SiteView, *stages: Stage) -> None:
-        """Apply the techniques of these stages to what is new in `view`. A failing technique is recorded, not raised."""
+        """Apply the techniques of these stages to what is new in `view`. A failing technique is recorded."""
         for spec, options in self._chosen:
             if spec.stage in stages:
                 self._apply_one(spec, options, view)

@@ -63,7 +63,8 @@ class Observer:
 
     def _walk_graph(self, tensor: torch.Tensor, limit: int = 20_000) -> None:
         """Names of the user's own autograd.Function classes in the graph of `tensor`."""
-        todo, seen = [tensor.grad_fn], set()
+        todo: list[Any] = [tensor.grad_fn]
+        seen: set[Any] = set()
         while todo and len(seen) < limit:
             node = todo.pop()
             if node is None or node in seen:
@@ -94,7 +95,7 @@ def describe(site: TapSite, seen: Observer) -> SiteRecord:
 
 
 def repeated_blocks(root: nn.Module) -> dict[str, list[tuple[str, nn.Module]]]:
-    """Class name -> (path, module) of modules of one class that repeat in a ModuleList or Sequential, outermost first."""
+    """Class name -> (path, module) of modules of one class that repeat in a ModuleList or Sequential, outermost."""
     found: dict[str, list[tuple[str, nn.Module]]] = {}
     _collect_blocks(root, "", found)
     return found

@@ -1,4 +1,4 @@
-"""Joins seams, site and techniques in one process. What is then done with steps is the conduct's: trial or production."""
+"""Joins seams, site and techniques in one process. What is done with steps is the conduct's: trial or production."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Finds the training step: one period of the user's loop.
 
-The mark of a period is the step of one optimizer, so that gradient accumulation, several optimizers (a GAN) and closures
-(LBFGS) each give one step a period. The first optimizer that steps is the mark. Another takes over when it has stepped
-three times since the mark last did: the script has gone on to another phase, or steps this one more often. A script
-that never makes a torch optimizer (hand-written updates) is counted by its backward calls.
+The mark of a period is the step of one optimizer, so that gradient accumulation, several optimizers (a GAN) and
+closures (LBFGS) each give one step a period. The first optimizer that steps is the mark. Another takes over when it has
+stepped three times since the mark last did: the script has gone on to another phase, or steps this one more often. A
+script that never makes a torch optimizer (hand-written updates) is counted by its backward calls.
 """
 
 from __future__ import annotations

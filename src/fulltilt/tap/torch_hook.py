@@ -1,4 +1,4 @@
-"""Calls us right after the user's process has imported torch. Standard library only; imports nothing of fulltilt itself.
+"""Calls us right after the user's process has imported torch. Standard library only; imports nothing of fulltilt.
 
 Loaded by the start-up folder from its path, so that neither fulltilt nor its dependencies need to be importable in the
 user's environment: only the package `fulltilt` itself is made known, and only once torch is there.
@@ -24,7 +24,7 @@ class _TorchFinder:
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
             _call_after_exec(spec, self._package)

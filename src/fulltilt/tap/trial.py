@@ -279,5 +279,7 @@ def _innermost_user_frame(trace: TracebackType | None) -> str:
     frames = traceback.extract_tb(trace)
     installed = ("site-packages", os.sep + "fulltilt" + os.sep, "<frozen", f"lib{os.sep}python")
     own = [frame for frame in frames if not any(part in frame.filename for part in installed)]
-    frame = (own or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno} in {frame.name}" if frame is not None else ""
+    if not frames:
+        return ""
+    frame = (own or frames)[-1]
+    return f"{frame.filename}:{frame.lineno} in {frame.name}"

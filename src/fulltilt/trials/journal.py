@@ -70,13 +70,11 @@ def read_lines(path: Path) -> Iterator[Line]:
         return
     except OSError as error:
         raise UsageError(f"the journal {path} cannot be read: {error.strerror or error}") from error
-    for number, text in enumerate(texts, start=1):
+    for number, text in enumerate(texts[:-1], start=1):  # what stands behind the last newline was cut short by a kill
         if text.strip():
             try:
                 yield _parse(text)
             except CodecError as error:
-                if number == len(texts):
-                    return  # cut short by a kill: every whole line ends in a newline
                 raise UsageError(
                     f"line {number} of {path} cannot be read: {error}",
                     hint="Remove that line, or start afresh in another folder with --out.",

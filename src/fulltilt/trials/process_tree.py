@@ -1,7 +1,7 @@
 """All processes of one trial: pause, continue and end them together, and leave none behind.
 
-A process group is not enough: launchers such as torchrun start their workers in sessions of their own. So the members of
-a trial are its process group, every descendant of its root, and orphans of its tree. The last are found because the
+A process group is not enough: launchers such as torchrun start their workers in sessions of their own. So the members
+of a trial are its process group, every descendant of its root, and orphans of its tree. The last are found because the
 parent is made the "subreaper" of its descendants (prctl(2)): an orphan becomes its child, recognised by the path of the
 request in its environment.
 """

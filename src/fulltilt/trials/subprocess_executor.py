@@ -174,6 +174,7 @@ class SubprocessTrial:
         if self.ended is not None:
             return self.ended
         assert self._tree is not None
+        steps_before = self.num_steps
         own_before, all_before = self._tree.cpu_seconds(), _machine_cpu_seconds()
         self._resume()
         self._send(kind="go", steps=num_steps)
@@ -183,7 +184,7 @@ class SubprocessTrial:
         self._pause()
         own = self._tree.cpu_seconds() - own_before
         everything = _machine_cpu_seconds() - all_before
-        self.num_steps += num_steps
+        self.num_steps = steps_before + num_steps
         return Block(
             num_steps=num_steps,
             seconds=float(message["seconds"]),

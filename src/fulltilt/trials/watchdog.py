@@ -1,7 +1,7 @@
-"""Ends the trials of a parent that was killed: `python -m fulltilt.trials.watchdog SCRATCH`, with a pipe as standard input.
+"""Ends the trials of a parent that was killed: `python -m fulltilt.trials.watchdog REQUESTS SCRATCH`, fed by a pipe.
 
-A paused trial cannot notice that its parent is gone. So a watchdog of its own process waits for the end of the pipe that
-its parent holds, and then kills every process whose request lies in the parent's folders. "done" is a parent's good-bye.
+A paused trial cannot notice that its parent is gone. So a watchdog, a process of its own, waits for the end of the pipe
+that its parent holds, and then kills every process whose request lies in the parent's folder. "done" is the good-bye.
 """
 
 from __future__ import annotations

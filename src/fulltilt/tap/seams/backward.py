@@ -1,4 +1,4 @@
-"""Seam on `torch.autograd.backward`, which `Tensor.backward` calls too; and on `torch.autograd.grad`, to be told of it."""
+"""Seams on `torch.autograd.backward`, which `Tensor.backward` calls too, and on `torch.autograd.grad`."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,8 @@
 """Start-up folder: on PYTHONPATH of the user's command, so that Python imports this file before anything of the user's.
 
 It arms an import hook for torch when a request is present, takes itself off sys.path, and chains to the sitecustomize
-that Python would have imported without us. Standard library only, and safe under any Python 3: older ones are left alone.
+that Python would have imported without us. Standard library only, and safe under
+any Python 3: older ones are left alone.
 """
 
 import os

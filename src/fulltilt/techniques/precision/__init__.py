@@ -1,0 +1,1 @@
+"""Forward passes in bfloat16 or float16 by autocast, invisible to the script."""

@@ -1,0 +1,165 @@
+"""Mixed precision in the worker: an autocast region around each call of a root module, and around nothing else.
+
+The region is closed before the user's code goes on, so weights cast inside it never outlive an optimizer step
+(https://github.com/pytorch/pytorch/issues/120376 shows what happens otherwise), losses outside the model are computed
+in float32, and `.numpy()` works on what the model returns.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from fulltilt.numerics.nested import map_tensors, tensors_in
+from fulltilt.numerics.rewind import rewind_point
+from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.precision import islands
+from fulltilt.techniques.precision.loss_scaling import LossScaling
+from fulltilt.techniques.precision.spec import PrecisionOptions
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def apply(site: Site, options: PrecisionOptions) -> Applied | NoEffect:
+    """Put an autocast region around the calls of the site's root modules."""
+    dtype = torch.bfloat16 if options.dtype == "bfloat16" else torch.float16
+    reasons = {name: _why_not(module, dtype) for name, module in site.modules.items()}
+    fitting = {name: module for name, module in site.modules.items() if reasons[name] is None}
+    if not fitting:
+        return NoEffect(reason="; ".join(dict.fromkeys(reason for reason in reasons.values() if reason)) or "no model")
+    if dtype is torch.float16:
+        reason = _start_scaling(site, fitting)
+        if reason is not None:
+            return NoEffect(reason=reason)
+    islands.install(site.note)
+    regions = [_Region(site, name, module, dtype) for name, module in fitting.items()]
+    for region in regions:
+        _regions[region.module] = region
+        site.around(region.module, region.call)
+    return Applied(detail=f"autocast to {options.dtype} around {', '.join(fitting)}", engaged=lambda: _proof(regions))
+
+
+class _Region:
+    """The autocast region of one root module."""
+
+    def __init__(self, site: Site, name: str, module: nn.Module, dtype: torch.dtype) -> None:
+        self.module, self.dtype = module, dtype
+        self._site, self._name = site, name
+        self._cache = not _cache_loses_gradients()
+        self._unproven = {True, False}
+        """Modes (training or not) in which no call has succeeded yet."""
+        self.num_calls = 0
+        self.given_up = ""
+
+    def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        device_type = _device_type(self.module)
+        if self.given_up or torch.is_autocast_enabled(device_type):
+            if not self.given_up:
+                self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
+            return call(*args, **kwargs)
+        if self.module.training in self._unproven:
+            return self._first_call(device_type, call, args, kwargs)
+        return self._cast_call(device_type, call, args, kwargs)
+
+    def _cast_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        with torch.autocast(device_type, dtype=self.dtype, cache_enabled=self._cache):
+            output = call(*args, **kwargs)
+        self.num_calls += 1
+        return as_float32(output, self.dtype, given=(args, kwargs))
+
+    def _first_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        rewind = rewind_point(self.module)
+        try:
+            output = self._cast_call(device_type, call, args, kwargs)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError) as error:
+            rewind()
+            output = call(*args, **kwargs)  # an error of the script's own comes again, from here
+            self.given_up = f"{type(error).__name__}: {error}"
+            self._site.note(f"precision: {self._name} cannot run in {self.dtype}, back to float32 ({self.given_up})")
+            return output
+        self._unproven.discard(self.module.training)
+        return output
+
+
+_regions: torch.utils.weak.WeakIdKeyDictionary = torch.utils.weak.WeakIdKeyDictionary()  # type: ignore[no-any-unimported, unused-ignore]
+"""Modules that have their region: applying twice does nothing twice."""
+
+
+def as_float32(output: Any, dtype: torch.dtype, *, given: Any) -> Any:
+    """`output` with its tensors of `dtype` in float32, but for those that were handed in like that."""
+    handed_in = {id(tensor) for tensor in tensors_in(given) if tensor.dtype is dtype}
+    return map_tensors(
+        output, lambda tensor: tensor.float() if tensor.dtype is dtype and id(tensor) not in handed_in else tensor
+    )
+
+
+def _why_not(module: nn.Module, dtype: torch.dtype) -> str | None:
+    if module in _regions and not _regions[module].given_up:
+        return "autocast is there already"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "a scripted module decides its precision itself"
+    dtypes = {parameter.dtype for parameter in module.parameters()}
+    if not dtypes:
+        return f"{type(module).__name__} has no parameters"
+    if dtypes & set(_HALF):
+        return "weights are in half precision already"
+    if any(found.is_complex for found in dtypes):
+        return "the model has complex parameters"
+    if torch.float32 not in dtypes:
+        return f"the parameters are {', '.join(sorted(map(str, dtypes)))}, and autocast changes float32 only"
+    if not _has_products(module):
+        return "the model has no weights of matrix products or convolutions"
+    return _device_reason(_device_type(module), dtype)
+
+
+def _has_products(module: nn.Module) -> bool:
+    """Autocast acts on products; a table that is looked up takes no part in one."""
+    tables = {id(table.weight) for table in module.modules() if isinstance(table, nn.Embedding | nn.EmbeddingBag)}
+    shared = {id(layer.weight) for layer in module.modules() if isinstance(layer, nn.Linear)}
+    return any(p.dim() >= 2 and (id(p) not in tables or id(p) in shared) for p in module.parameters())
+
+
+def _device_reason(device_type: str, dtype: torch.dtype) -> str | None:
+    if device_type not in ("cpu", "cuda"):
+        return f"not tried on {device_type} devices"
+    one = torch.ones(1, 1, device=device_type)
+    with torch.autocast(device_type, dtype=dtype):
+        product = one @ one
+    return None if product.dtype is dtype else f"autocast to {dtype} does nothing on this {device_type}"
+
+
+def _device_type(module: nn.Module) -> str:
+    return next(module.parameters()).device.type
+
+
+def _cache_loses_gradients() -> bool:
+    """Does this torch have pytorch#112583 (a cast made under no_grad is reused, and the weight gets no gradient)?"""
+    weight, one = torch.ones(1, 1, requires_grad=True), torch.ones(1, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            one @ weight
+        return not (one @ weight).requires_grad
+
+
+def _start_scaling(site: Site, modules: dict[str, nn.Module]) -> str | None:
+    """Begin loss scaling, or say why it cannot be."""
+    for found in gc.get_objects():
+        if issubclass(type(found), torch.amp.GradScaler) and found.is_enabled():
+            return "the script scales its loss itself"
+    if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in site.optimizers.values()):
+        return "an optimizer evaluates the loss several times a step (closure)"
+    scaling = LossScaling.of_process(site)
+    for module in modules.values():
+        scaling.watch(module.parameters())
+    return None
+
+
+def _proof(regions: list[_Region]) -> str | None:
+    calls = sum(region.num_calls for region in regions if not region.given_up)
+    return f"{calls} calls in {regions[0].dtype}" if calls else None

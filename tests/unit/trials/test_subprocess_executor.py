@@ -1,0 +1,195 @@
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from fulltilt.records.journal import Block
+from fulltilt.records.request import REQUEST_VARIABLE
+from fulltilt.records.words import Outcome
+from fulltilt.trials.contract import Ended, Ready
+
+
+def patience(executor, seconds=60.0):
+    return executor.now() + seconds
+
+
+def members_of(directory):
+    """Processes whose request lies under `directory`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(directory) in process.environ().get(REQUEST_VARIABLE, ""):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_a_trial_becomes_ready_runs_blocks_and_closes(start_trial, python, scripts, tmp_path):
+    executor, trial = start_trial([python, str(scripts / "plain.py"), "100000"], profile_steps=2)
+    ready = trial.wait_ready(patience(executor))
+    assert isinstance(ready, Ready)
+    assert ready.num_steps == 5
+    block = trial.run_block(7, patience(executor))
+    assert isinstance(block, Block)
+    assert (block.num_steps, len(block.step_seconds)) == (7, 7)
+    assert block.seconds == pytest.approx(sum(block.step_seconds), rel=0.01)
+    record = trial.close()
+    assert (record.outcome, record.num_steps) == (Outcome.FINISHED, 12)
+    assert trial.record.num_steps == 12
+    assert members_of(tmp_path) == []
+
+
+def test_a_paused_trial_makes_no_steps(start_trial, python, scripts):
+    executor, trial = start_trial([python, str(scripts / "plain.py"), "100000"])
+    trial.wait_ready(patience(executor))
+    root = psutil.Process(trial._process.pid)
+    assert root.status() == psutil.STATUS_STOPPED
+    before = root.cpu_times().user
+    time.sleep(0.3)
+    assert root.cpu_times().user == before
+
+
+def test_a_script_that_ends_early_leaves_its_record(start_trial, python, scripts):
+    executor, trial = start_trial([python, str(scripts / "plain.py"), "2"])
+    ended = trial.wait_ready(patience(executor))
+    assert isinstance(ended, Ended)
+    assert (ended.outcome, ended.exit_status, ended.num_steps) == (Outcome.ENDED, 0, 2)
+    assert trial.record.evidence.num_steps == 2
+
+
+def test_a_script_that_ends_in_a_block_tells_how_many_steps_it_had(start_trial, python, scripts):
+    executor, trial = start_trial([python, str(scripts / "plain.py"), "10"])
+    trial.wait_ready(patience(executor))
+    assert isinstance(trial.run_block(4, patience(executor)), Block)
+    ended = trial.run_block(50, patience(executor))
+    assert isinstance(ended, Ended)
+    assert (ended.outcome, ended.num_steps) == (Outcome.ENDED, 10)
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome", "words"),
+    [
+        ("raise ValueError('no such data')", Outcome.EXCEPTION, "ValueError: no such data"),
+        ("import torch; raise ValueError('bad batch')", Outcome.EXCEPTION, "ValueError: bad batch"),
+        ("import sys; sys.exit('sorry')", Outcome.EXCEPTION, "sorry"),
+        ("import torch", Outcome.NO_TRAINING, ""),
+        ("import os; os.kill(os.getpid(), 11)", Outcome.SIGNAL, "SIGSEGV"),
+        (
+            "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40); sys.exit(2)",
+            Outcome.EXCEPTION,
+            "exit status 2",
+        ),
+        ("import torch; torch.empty(1 << 50)", Outcome.OUT_OF_MEMORY, "allocate memory"),
+        ("import torch; torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward(); 1 / 0", Outcome.EXCEPTION, "ZeroDiv"),
+    ],
+)
+def test_each_bad_end_is_classified(start_trial, python, tmp_path, source, outcome, words):
+    (tmp_path / "script.py").write_text(source + "\n")
+    executor, trial = start_trial([python, "script.py"])
+    ended = trial.wait_ready(patience(executor))
+    assert isinstance(ended, Ended)
+    assert ended.outcome is outcome
+    assert words in ended.message
+
+
+def test_a_hanging_script_is_ended_with_its_children(start_trial, python, tmp_path):
+    source = (
+        "import subprocess, sys, torch\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "import time; time.sleep(600)\n"
+    )
+    (tmp_path / "script.py").write_text(source)
+    executor, trial = start_trial([python, "script.py"], hang_seconds=4.0)
+    ended = trial.wait_ready(patience(executor))
+    assert ended.outcome is Outcome.HANG
+    assert "no training step within" in ended.message
+    trial.close()
+    assert members_of(tmp_path) == []
+
+
+def test_a_command_that_is_not_there_is_not_started(start_trial):
+    executor, trial = start_trial(["no-such-command-anywhere"])
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.exit_status) == (Outcome.NOT_STARTED, 127)
+
+
+def test_the_first_training_child_of_a_launcher_is_the_one_measured(start_trial, python, scripts, tmp_path):
+    launcher = tmp_path / "launch.sh"
+    launcher.write_text(f'#!/bin/sh\nfor i in 1 2; do "{python}" "{scripts}/plain.py" 4; done\nsleep 300\n')
+    launcher.chmod(0o755)
+    executor, trial = start_trial([str(launcher)], evidence_steps=10)
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.num_steps) == (Outcome.ENDED, 4)
+    trial.close()
+    assert members_of(tmp_path) == []
+
+
+def test_a_trial_overwrites_no_file_of_the_users(start_trial, python, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"precious")
+    (tmp_path / "log.txt").write_text("old\n")
+    (tmp_path / "gone.txt").write_text("keep me\n")
+    (tmp_path / "script.py").write_text(
+        "import os, torch\n"
+        "model = torch.nn.Linear(2, 1); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "def train():\n"
+        "    model(torch.ones(1, 2)).sum().backward(); optimizer.step()\n"
+        "train()\n"
+        "torch.save(model.state_dict(), 'checkpoint.pt')\n"
+        "assert set(torch.load('checkpoint.pt')) == {'weight', 'bias'}\n"
+        "open('log.txt', 'a').write('new\\n')\n"
+        "assert open('log.txt').read() == 'old\\nnew\\n'\n"
+        "open('fresh.txt', 'w').write('x')\n"
+        "assert os.path.exists('fresh.txt') and os.path.getsize('fresh.txt') == 1\n"
+        "os.rename('fresh.txt', 'moved.txt')\n"
+        "assert open('moved.txt').read() == 'x' and not os.path.exists('fresh.txt')\n"
+        "os.remove('gone.txt')\n"
+        "assert not os.path.exists('gone.txt')\n"
+    )
+    before = sorted(os.listdir(tmp_path))
+    executor, trial = start_trial([python, "script.py"])
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.message) == (Outcome.ENDED, "")
+    trial.close()
+    assert (tmp_path / "checkpoint.pt").read_bytes() == b"precious"
+    assert (tmp_path / "log.txt").read_text() == "old\n"
+    assert (tmp_path / "gone.txt").read_text() == "keep me\n"
+    assert sorted(set(os.listdir(tmp_path)) - {"trials"}) == before
+
+
+def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import os, torch\n"
+        "assert os.environ['FULLTILT_TRIAL'] == '1' and os.environ['WANDB_MODE'] == 'offline'\n"
+        "torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()\n"
+    )
+    executor, trial = start_trial([python, "script.py"])
+    assert trial.wait_ready(patience(executor)).outcome is Outcome.ENDED
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, signal_number):
+    import subprocess
+
+    program = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from fulltilt.trials.subprocess_executor import SubprocessExecutor\n"
+        "from fulltilt.trials.contract import TrialPlan\n"
+        "from fulltilt.records.words import Role\n"
+        f"executor = SubprocessExecutor([sys.executable, {str(scripts / 'plain.py')!r}, '100000'],"
+        f" directory=Path({str(tmp_path)!r}) / 'trials', cwd=Path({str(tmp_path)!r}))\n"
+        "trial = executor.start(TrialPlan(trial='t', role=Role.BASELINE))\n"
+        "trial.wait_ready(executor.now() + 60)\nprint('paused', flush=True)\ntime.sleep(300)\n"
+    )
+    parent = subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE)
+    assert parent.stdout.readline() == b"paused\n"
+    assert members_of(tmp_path) != []
+    parent.send_signal(signal_number)
+    parent.wait(timeout=30)
+    parent.stdout.close()
+    deadline = time.monotonic() + 20
+    while members_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert members_of(tmp_path) == []
