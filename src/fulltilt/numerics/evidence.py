@@ -46,6 +46,8 @@ class EvidenceCollector:
         self._parameters: dict[int, _Parameter] = {}
         self._started: set[str] = set()
         self._executed: dict[str, int] = {}
+        self._closures: set[str] = set()
+        """Optimizers that had no gradient before their first step."""
         self._perturbed: set[int] = set()
         self._reseeded = False
         self._alive: list[torch.Tensor] = []
@@ -77,7 +79,10 @@ class EvidenceCollector:
             self._started.add(name)
             self.optimizers[name] = optimizer
             self._start(parameters, name)
-        self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
+            if all(parameter.grad is None for parameter in parameters):
+                self._closures.add(name)
+        if name not in self._closures:
+            self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
 
     def before_step_without_optimizer(self) -> None:
         """A backward call is done in a script that updates its parameters by hand."""
@@ -88,7 +93,15 @@ class EvidenceCollector:
         self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
 
     def after_optimizer(self, name: str) -> None:
+        """An optimizer has stepped. One with a closure has made its gradients inside of the step: they are read now."""
         self._executed[name] = self._executed.get(name, 0) + 1
+        if name in self._closures:
+            groups = self.optimizers[name].param_groups
+            parameters = [parameter for group in groups for parameter in group["params"]]
+            self._squared_norm += _squared_norm(parameter.grad for parameter in parameters)
+            for parameter in parameters if self._executed[name] == 1 else ():
+                if parameter.grad is not None:
+                    self._parameters[id(parameter)].first_gradient = sketch(parameter.grad)
 
     def step_done(self) -> None:
         """A training step has ended."""

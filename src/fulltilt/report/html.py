@@ -224,7 +224,9 @@ def _numbers_words(verdict: VerdictRecord | None) -> str:
 def _sentences(verdict: VerdictRecord) -> list[_Sentence]:
     """All evidence, what speaks against it first."""
     broken = [_Sentence(text=_short(text), broken=True) for text in verdict.broken]
-    return broken + [_Sentence(text=_short(text), broken=False) for text in verdict.evidence if text not in verdict.broken]
+    return broken + [
+        _Sentence(text=_short(text), broken=False) for text in verdict.evidence if text not in verdict.broken
+    ]
 
 
 def _trial_row(trial: TrialRecord) -> dict[str, str]:

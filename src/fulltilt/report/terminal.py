@@ -17,6 +17,8 @@ from fulltilt.report.words import (
     headline,
     in_reading_order,
     interval_words,
+    is_different,
+    is_measured,
     outcome_words,
     speed_words,
 )
@@ -64,30 +66,32 @@ def _print_headline(result: TuneResult, console: Console) -> None:
 
 def _techniques_table(result: TuneResult, console: Console) -> Table:
     techniques = in_reading_order(result.techniques)
-    rows = [_cells(technique, result.aa_floor) for technique in techniques[:_MOST_ROWS]]
-    widths = [max(len(row[index]) for row in rows) for index in range(3)]
-    room = console.width - sum(widths) - 3 * _GAP
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for width in widths:
-        table.add_column(no_wrap=True, min_width=width)
-    table.add_column(no_wrap=True)
-    for technique, (outcome, name, speed, why) in zip(techniques, rows, strict=False):
-        style = _STYLES.get(technique.outcome, "")
-        reason = _cut(why, room) if room >= _LEAST_ROOM else ""
-        table.add_row(Text(outcome, style=style), _text(name, console), Text(speed), _text(reason, console, style="dim"))
+    shown = techniques[:_MOST_ROWS]
+    outcomes = [outcome_words(technique, result.aa_floor) for technique in shown]
+    names = [_cut(choice_words(technique.name, technique.options), _MOST_OF_A_NAME) for technique in shown]
+    room = max(_LEAST_ROOM, console.width - max(map(len, outcomes)) - max(map(len, names)) - 2 * _GAP)
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    for technique, outcome, name in zip(shown, outcomes, names, strict=True):
+        table.add_row(
+            Text(outcome, style=_STYLES.get(technique.outcome, "")),
+            _text(name, console),
+            _text(_cut(_finding(technique, result.aa_floor), room), console),
+        )
     if len(techniques) > _MOST_ROWS:
         table.add_row("", f"and {len(techniques) - _MOST_ROWS} more")
     return table
 
 
-def _cells(technique: TechniqueResult, floor: float) -> tuple[str, str, str, str]:
-    measured = technique.outcome in _MEASURED_OUTCOMES and technique.speedup is not None
-    return (
-        outcome_words(technique, floor),
-        _cut(choice_words(technique.name, technique.options), _MOST_OF_A_NAME),
-        speed_words(technique, floor) if measured else "",
-        one_line(technique.reason),
+def _finding(technique: TechniqueResult, floor: float) -> str:
+    """The speed-up where it says best what came of it, and the reason where it takes one."""
+    speedup, reason = technique.speedup, one_line(technique.reason)
+    if speedup is None or not is_measured(speedup) or technique.outcome not in _MEASURED_OUTCOMES:
+        return reason
+    words = speed_words(technique, floor)
+    explained = technique.outcome is TechniqueOutcome.NO_GAIN and (
+        speedup.median < 1.0 or not is_different(speedup, floor)
     )
+    return words if explained else f"{words}  {reason}"
 
 
 def _print_notes(result: TuneResult, console: Console) -> None:

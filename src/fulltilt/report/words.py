@@ -128,7 +128,7 @@ def choice_words(name: str, options: Mapping[str, Any]) -> str:
 
 
 def options_words(options: Mapping[str, Any]) -> str:
-    """"dtype=bfloat16, scope=regions"."""
+    """ "dtype=bfloat16, scope=regions"."""
     return one_line(", ".join(f"{key}={value}" for key, value in options.items()))
 
 

@@ -5,7 +5,7 @@
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -273,5 +273,5 @@ def train(
 
 
 @pytest.fixture(name="train")
-def train_fixture() -> Iterator[Callable[..., Evidence]]:
-    yield train
+def train_fixture() -> Callable[..., Evidence]:
+    return train

@@ -31,7 +31,9 @@ FUSED = TechniqueChoice(name="fused_optimizer")
 COMPILE = TechniqueChoice(name="compile", options={"scope": "regions"})
 THREADS = TechniqueChoice(name="cpu_threads", options={"num_threads": 4})
 STEP_SECONDS = 0.1824
-HOSTILE = "<script>alert('x')</script> | `rm` \udcff\x00 \x1b[31mred\x1b[0m \u202egnp.exe [bold]b[/bold]\nline \"two\" $x$"
+HOSTILE = (
+    "<script>alert('x')</script> | `rm` \udcff\x00 \x1b[31mred\x1b[0m \u202egnp.exe [bold]b[/bold]\nline \"two\" $x$"
+)
 """Markup of every kind that is rendered here, a byte that is no UTF-8, control characters, and a line feed."""
 
 

@@ -8,6 +8,7 @@ in float32, and `.numpy()` works on what the model returns.
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,10 +37,11 @@ def apply(site: Site, options: PrecisionOptions) -> Applied | NoEffect:
         if reason is not None:
             return NoEffect(reason=reason)
     islands.install(site.note)
-    regions = [_Region(site, name, module, dtype) for name, module in fitting.items()]
-    for region in regions:
-        _regions[region.module] = region
-        site.around(region.module, region.call)
+    regions = []
+    for name, module in fitting.items():
+        region = _regions[module] = _Region(site, name, module, dtype)
+        site.around(module, region.call)
+        regions.append(region)
     return Applied(detail=f"autocast to {options.dtype} around {', '.join(fitting)}", engaged=lambda: _proof(regions))
 
 
@@ -47,7 +49,8 @@ class _Region:
     """The autocast region of one root module."""
 
     def __init__(self, site: Site, name: str, module: nn.Module, dtype: torch.dtype) -> None:
-        self.module, self.dtype = module, dtype
+        self.module = weakref.ref(module)
+        self.dtype = dtype
         self._site, self._name = site, name
         self._cache = not _cache_loses_gradients()
         self._unproven = {True, False}
@@ -56,13 +59,16 @@ class _Region:
         self.given_up = ""
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        device_type = _device_type(self.module)
+        module = self.module()
+        if module is None:
+            return call(*args, **kwargs)
+        device_type = _device_type(module)
         if self.given_up or torch.is_autocast_enabled(device_type):
             if not self.given_up:
                 self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
             return call(*args, **kwargs)
-        if self.module.training in self._unproven:
-            return self._first_call(device_type, call, args, kwargs)
+        if module.training in self._unproven:
+            return self._first_call(module, device_type, call, args, kwargs)
         return self._cast_call(device_type, call, args, kwargs)
 
     def _cast_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -71,8 +77,8 @@ class _Region:
         self.num_calls += 1
         return as_float32(output, self.dtype, given=(args, kwargs))
 
-    def _first_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        rewind = rewind_point(self.module)
+    def _first_call(self, module: nn.Module, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        rewind = rewind_point(module)
         try:
             output = self._cast_call(device_type, call, args, kwargs)
         except torch.OutOfMemoryError:
@@ -83,11 +89,11 @@ class _Region:
             self.given_up = f"{type(error).__name__}: {error}"
             self._site.note(f"precision: {self._name} cannot run in {self.dtype}, back to float32 ({self.given_up})")
             return output
-        self._unproven.discard(self.module.training)
+        self._unproven.discard(module.training)
         return output
 
 
-_regions: torch.utils.weak.WeakIdKeyDictionary = torch.utils.weak.WeakIdKeyDictionary()  # type: ignore[no-any-unimported, unused-ignore]
+_regions: weakref.WeakKeyDictionary[nn.Module, _Region] = weakref.WeakKeyDictionary()
 """Modules that have their region: applying twice does nothing twice."""
 
 

@@ -22,8 +22,6 @@ INITIAL_SCALE = 65536.0
 GROWTH_FACTOR = 2.0
 BACKOFF_FACTOR = 0.5
 GROWTH_INTERVAL = 2000
-_WALKS = 3
-"""Backward calls whose graph is searched for leaves that no root module holds."""
 
 
 class LossScaling:
@@ -37,7 +35,6 @@ class LossScaling:
         self._site = site
         self._watched = WeakIdKeyDictionary()
         self._depth = 0
-        self._walks_left = _WALKS
         self._good_steps = 0
         self._overflowed = False
         site.around_backward(self.backward)
@@ -53,6 +50,11 @@ class LossScaling:
             cls._process = weakref.ref(scaling)
         return scaling
 
+    @classmethod
+    def forget(cls) -> None:
+        """Start afresh with the next site."""
+        cls._process = None
+
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
         """Divide the gradients that arrive at `leaves` by the scale."""
         for leaf in leaves:
@@ -64,9 +66,7 @@ class LossScaling:
         if self._depth or self.scale == 1.0:
             return call(*args, **kwargs)
         tensors, gradients, args, kwargs = _taken_apart(args, kwargs)
-        if self._walks_left:
-            self._walks_left -= 1
-            self.watch(_leaves_below(tensors))
+        self.watch(_leaves_below(tensors))  # also leaves that no module holds: a bare Parameter, an input
         self._depth += 1
         try:
             return call(tensors, self._scaled(tensors, gradients), *args, **kwargs)
@@ -79,7 +79,6 @@ class LossScaling:
             self._stop("an L-BFGS optimizer needs exact values of the loss")
             return
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self._adopt(parameters)
         if not parameters or _all_finite([p.grad for p in parameters]):
             return
         self._overflowed = True
@@ -100,10 +99,10 @@ class LossScaling:
             self._good_steps = 0
 
     def _unscale_hook(self) -> Callable[[torch.Tensor], torch.Tensor | None]:
-        @unserializable_hook
         def unscale(gradient: torch.Tensor) -> torch.Tensor | None:
             return gradient / self.scale if self._depth else None
 
+        unserializable_hook(unscale)  # the parameter is saved without it, and without a warning
         return unscale
 
     def _scaled(self, tensors: tuple[torch.Tensor, ...], gradients: Any) -> list[torch.Tensor | None]:
@@ -117,15 +116,6 @@ class LossScaling:
         if tensor.numel() == 1 and tensor.requires_grad:
             return torch.full_like(tensor, self.scale)
         return None  # torch then raises its own error
-
-    def _adopt(self, parameters: list[torch.Tensor]) -> None:
-        """A parameter no graph search has met (it joined later): its gradient is still scaled this once."""
-        strangers = [p for p in parameters if p not in self._watched]
-        if strangers and self.scale != 1.0:
-            for parameter in strangers:
-                assert parameter.grad is not None
-                parameter.grad.div_(self.scale)
-            self.watch(strangers)
 
     def _stop(self, reason: str) -> None:
         self.scale = 1.0

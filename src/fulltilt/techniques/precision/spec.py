@@ -16,9 +16,7 @@ class PrecisionOptions:
     """What matrix products and convolutions compute in. float16 comes with dynamic loss scaling."""
 
 
-def candidates(
-    machine: MachineRecord, site: SiteRecord, phases: PhaseRecord
-) -> tuple[PrecisionOptions, ...]:
+def candidates(machine: MachineRecord, site: SiteRecord, phases: PhaseRecord) -> tuple[PrecisionOptions, ...]:
     """bfloat16 where the hardware computes it; float16 only on CUDA devices without bfloat16."""
     if site.device == "cuda":
         return (PrecisionOptions(dtype="bfloat16" if _cuda_has_bfloat16(machine) else "float16"),)

@@ -1,0 +1,100 @@
+"""Numbers per step: losses and gradient norms against the envelope's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fulltilt.numerics.envelope import Envelope, Observation
+from fulltilt.numerics.thresholds import LOOK_AHEAD_STEPS, LOSSY_SHARE_OF_LOSS, LOSSY_SHARE_OF_RANGE
+from fulltilt.records.record import Evidence
+
+Curve = Sequence[float]
+
+
+def check_losses(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
+    """Each loss of each step within factor times the envelope's running maximum, plus a floor."""
+
+    def compare(index: int) -> tuple[float, Observation]:
+        runs = [_losses(run, index) for run in envelope.runs]
+        return _compare("losses", _losses(candidate, index), _losses(baseline, index), runs, envelope)
+
+    slots = range(max(map(len, baseline.losses), default=0))
+    return _worst([compare(index) for index in slots], "losses: there are none to compare")
+
+
+def check_gradient_norms(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
+    """The norm of all gradients of each step, by the same rule."""
+    runs = [run.gradient_norms for run in envelope.runs]
+    _, observation = _compare(
+        "gradient norms", candidate.gradient_norms, baseline.gradient_norms, runs, envelope, floor=envelope.floor
+    )
+    return observation
+
+
+def check_losses_of_lossy(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
+    """The generous rule for another computation: shares of the loss and of the range of the baseline's losses."""
+
+    def compare(index: int) -> tuple[float, Observation]:
+        ours, theirs = _losses(candidate, index), _losses(baseline, index)
+        finite = [value for value in theirs if math.isfinite(value)]
+        span = max(finite, default=0.0) - min(finite, default=0.0)
+        noise = _running_maximum(theirs, [_losses(run, index) for run in envelope.runs])
+        allowed = [
+            LOSSY_SHARE_OF_LOSS * abs(value) + LOSSY_SHARE_OF_RANGE * span + envelope.factor * at_step
+            for value, at_step in zip(theirs, noise, strict=True)
+        ]
+        return _observe("losses", ours, theirs, allowed, "rule for LOSSY techniques")
+
+    slots = range(max(map(len, baseline.losses), default=0))
+    return _worst(
+        [compare(index) for index in slots], "losses: there are none, so a LOSSY technique cannot be judged", True
+    )
+
+
+def _losses(evidence: Evidence, index: int) -> Curve:
+    return [losses[index] if index < len(losses) else math.nan for losses in evidence.losses]
+
+
+def _compare(
+    name: str, ours: Curve, theirs: Curve, runs: Sequence[Curve], envelope: Envelope, floor: float | None = None
+) -> tuple[float, Observation]:
+    relative = envelope.loss_floor if floor is None else floor
+    noise = _running_maximum(theirs, runs)
+    allowed = [envelope.factor * at_step + relative * abs(value) for value, at_step in zip(theirs, noise, strict=True)]
+    return _observe(name, ours, theirs, allowed, envelope.name)
+
+
+def _running_maximum(theirs: Curve, runs: Sequence[Curve]) -> list[float]:
+    """For each step the largest difference between a run and the baseline up to a few steps later."""
+    largest = [
+        max((_gap(run[step], value) for run in runs if step < len(run)), default=0.0)
+        for step, value in enumerate(theirs)
+    ]
+    return [max(largest[: step + 1 + LOOK_AHEAD_STEPS]) for step in range(len(largest))]
+
+
+def _gap(a: float, b: float) -> float:
+    gap = abs(a - b)
+    return gap if math.isfinite(gap) else 0.0  # `check_finite` speaks about those
+
+
+def _observe(name: str, ours: Curve, theirs: Curve, allowed: Curve, rule: str) -> tuple[float, Observation]:
+    gaps = [_gap(a, b) for a, b in zip(ours, theirs, strict=False)]
+    if not gaps:
+        return 0.0, Observation(f"{name}: none recorded")
+    excess = [_ratio(gap, limit) for gap, limit in zip(gaps, allowed, strict=False)]
+    step = max(range(len(gaps)), key=excess.__getitem__)
+    text = (
+        f"{name}: {ours[step]:.7g} at step {step + 1}, in the baseline {theirs[step]:.7g}; "
+        f"they differ by {gaps[step]:.2g}, allowed {allowed[step]:.2g} ({rule})"
+    )
+    return excess[step], Observation(text, excess[step] > 1)
+
+
+def _ratio(gap: float, limit: float) -> float:
+    return 0.0 if gap == 0 else gap / limit if limit else math.inf
+
+
+def _worst(found: Sequence[tuple[float, Observation]], otherwise: str, broken: bool = False) -> Observation:
+    return max(found, key=lambda pair: pair[0])[1] if found else Observation(otherwise, broken)

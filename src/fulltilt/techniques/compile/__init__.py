@@ -1,0 +1,1 @@
+"""torch.compile in place, under a guard that falls back to eager."""

@@ -1,0 +1,84 @@
+"""Compilation in the worker: each unit is compiled in place and guarded.
+
+`module.compile()` keeps the module, so keys of the state_dict, types, pickles and `named_parameters()` stay
+(a wrapper would put `_orig_mod.` in front of every key: https://github.com/karpathy/nanoGPT/issues/325).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.compile.guard import GuardedUnit, Tally
+from fulltilt.techniques.compile.spec import CompileOptions
+
+
+def apply(site: Site, options: CompileOptions) -> Applied | NoEffect:
+    """Compile the units of the site's root modules that `options.scope` names."""
+    roots = {name: module for name, module in site.modules.items() if next(module.parameters(), None) is not None}
+    if not roots:
+        return NoEffect(reason="no module with parameters")
+    for name, module in roots.items():
+        if is_compiled(module):
+            return NoEffect(reason=f"{name} is compiled already")
+    units = dict(units_of(roots, options.scope))
+    if not units:
+        return NoEffect(reason="no blocks of one class repeat in a ModuleList or Sequential")
+    guards = [GuardedUnit(name, module, site.note, len(units)) for name, module in units.items()]
+    for guard in guards:
+        guard.install(mode=options.mode, dynamic=options.dynamic)
+    tallies = [guard.tally for guard in guards]
+    return Applied(detail=_describe(units, options.scope), engaged=lambda: _proof(tallies))
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Is it, or a part of it, compiled by somebody already?"""
+    return isinstance(module, torch._dynamo.OptimizedModule) or any(
+        part._compiled_call_impl is not None for part in module.modules()
+    )
+
+
+def units_of(roots: dict[str, nn.Module], scope: str) -> Iterator[tuple[str, nn.Module]]:
+    """The modules to compile, by name; each once."""
+    seen: set[int] = set()
+    for root_name, root in roots.items():
+        found = [(root_name, root)] if scope == "model" else repeated_blocks(root, root_name)
+        for name, module in found:
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+
+def repeated_blocks(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """Modules of one class, at least two, side by side in a ModuleList or Sequential; the outermost such level."""
+    blocks: set[int] = set()
+    if isinstance(module, nn.ModuleList | nn.Sequential):
+        counts = Counter(type(child) for child in module if next(child.children(), None) is not None)
+        blocks = {id(child) for child in module if counts[type(child)] >= 2}
+    for name, child in module.named_children():
+        path = f"{prefix}.{name}"
+        if id(child) in blocks:
+            yield path, child
+        else:
+            yield from repeated_blocks(child, path)
+
+
+def _describe(units: dict[str, nn.Module], scope: str) -> str:
+    classes = Counter(type(module).__name__ for module in units.values())
+    named = ", ".join(f"{number} of class {name}" for name, number in classes.items())
+    return f"compiled {named}" if scope == "model" else f"compiled blocks: {named}"
+
+
+def _proof(tallies: list[Tally]) -> str | None:
+    """Graphs and calls of the units that still run compiled; no graphs means that nothing was compiled."""
+    live = [tally for tally in tallies if not tally.fell_back]
+    calls = sum(tally.num_calls for tally in live)
+    graphs = sum(tally.num_graphs for tally in tallies)
+    if not calls or not graphs:
+        return None
+    fallen = f", {len(tallies) - len(live)} units fell back to eager" if len(live) < len(tallies) else ""
+    return f"{graphs} graphs, {calls} compiled calls{fallen}"

@@ -1,0 +1,1 @@
+"""The optimizer's step in one kernel for all parameters."""
