@@ -50,7 +50,7 @@ def outcome(comparison: ComparisonRecord, floor: float) -> str:
     speedup = comparison.speedup
     if comparison.failure or speedup is None:
         return f"failed: {comparison.failure}" if comparison.failure else "not measured"
-    busy = f", {speedup.num_busy_blocks} busy ones left out" if speedup.num_busy_blocks else ""
+    busy = f", {count_words(speedup.num_busy_blocks, 'busy one')} left out" if speedup.num_busy_blocks else ""
     basis = f"{count_words(speedup.num_blocks, 'block')} in {count_words(speedup.num_pairs, 'pair')}{busy}"
     return f"{interval_words(speedup, floor)}; {basis}"
 

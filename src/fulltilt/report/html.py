@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from fulltilt import __version__
 from fulltilt.records.journal import ComparisonRecord, TrialRecord, VerdictRecord
 from fulltilt.records.result import AblationResult, TechniqueResult, TuneResult
 from fulltilt.records.words import Outcome, TechniqueOutcome
@@ -44,7 +44,7 @@ from fulltilt.units import format_seconds
 
 _MOST_CHARACTERS = 1500
 """Of a message or a reason: a page is no log file."""
-_MOST_TRIALS = 300
+_MOST_TRIALS = 200
 _MOST_CHARTS = 40
 
 
@@ -94,7 +94,7 @@ def render_html(result: TuneResult, comparisons: Sequence[ComparisonRecord]) -> 
         num_trials=len(result.trials),
         trials_words=_trials_words(result.trials),
         warnings=result.warnings,
-        version=__version__,
+        version=_version(),
     )
 
 
@@ -249,12 +249,19 @@ def _trials_words(trials: Sequence[TrialRecord]) -> str:
     return f"{words}, {failed} of which failed" if failed else words
 
 
+def _version() -> str:
+    try:
+        return importlib.metadata.version("fulltilt")
+    except importlib.metadata.PackageNotFoundError:  # run from a source folder
+        return ""
+
+
 def _short(text: str) -> str:
     return shorten(printable(text).strip(), _MOST_CHARACTERS)
 
 
 @cache
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("fulltilt.report", "templates"),
         autoescape=True,

@@ -11,7 +11,6 @@ from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.result import MachineRecord, TechniqueResult
 from fulltilt.records.words import Numerics, TechniqueOutcome
 from fulltilt.technique import Spec
-from fulltilt.units import format_speedup
 
 MIN_BOUND = 1.01
 """A technique that could gain less than one per cent at best is not tried."""
@@ -71,7 +70,7 @@ def _reason_against(
     if spec.numerics is Numerics.LOSSY and not allow_lossy:
         return "it changes what is learnt, and that was not allowed", TechniqueOutcome.REFUSED
     if bound < MIN_BOUND:
-        return f"it could gain {format_speedup(bound)} at most, by the measured phases", TechniqueOutcome.NO_GAIN
+        return "it could gain less than 1 %, by the measured phases", TechniqueOutcome.NO_GAIN
     return "", TechniqueOutcome.REFUSED
 
 

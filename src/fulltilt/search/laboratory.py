@@ -183,7 +183,7 @@ class Laboratory:
             elif problem is not None:
                 return _answer(challenge, failure=problem.message or _say(problem), outcome=problem.outcome)
             if verdict is not None and not verdict.kept:
-                break
+                return dataclasses.replace(_answer(challenge, details=details), pairs=tuple(pairs), verdict=verdict)
             if not self._wants_another(challenge, pairs):
                 break
         if not pairs:

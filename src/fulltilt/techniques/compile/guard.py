@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._dynamo import trace_rules
+from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.utils import counters
 
 from fulltilt.numerics.rewind import rewind_point
@@ -51,9 +53,11 @@ class GuardedUnit:
     def install(self, *, mode: str, dynamic: bool | None) -> None:
         """Compile the module in place; the work is done at its first call."""
         session.open_session()
-        self.module.compile(mode=None if mode == "default" else mode, dynamic=dynamic)
-        self._compiled = self.module._compiled_call_impl
-        self.module._compiled_call_impl = self.call
+        entry = self.module._call_impl
+        if trace_rules.check(self.module.forward):  # a class of torch.nn, whose frames the compiler skips
+            entry = wrap_inline(entry)
+        self._compiled = torch.compile(entry, mode=None if mode == "default" else mode, dynamic=dynamic)
+        self.module._compiled_call_impl = self.call  # where `Module.compile` puts it: no copy or pickle takes it along
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The module's call: compiled while that works."""

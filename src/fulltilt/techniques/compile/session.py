@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -24,6 +26,9 @@ def open_session() -> None:
     global _opened
     if not _opened:
         _opened = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # importing it uses parts of torch that torch has deprecated
+            importlib.import_module("torch._inductor.compile_fx")
         callback_handler.register_start_callback(_started)
         callback_handler.register_end_callback(_ended)
 
@@ -47,6 +52,8 @@ def room_for(num_units: int) -> Any:
 
 def _started(*_: Any) -> None:
     if _depth:
+        _during_compilation.enter_context(warnings.catch_warnings())  # the compiler's remarks are not the script's
+        warnings.simplefilter("ignore")
         _during_compilation.enter_context(dynamo_config.patch(skip_nnmodule_hook_guards=False))
         _during_compilation.enter_context(functorch_config.patch(force_non_lazy_backward_lowering=True))
 

@@ -1,0 +1,3 @@
+def break_even_steps(a,b,e):
+    import math
+    return math.ceil(e/(a-b)) if a>b else None

@@ -1,0 +1,1 @@
+def aa_floor(aa): return 0.015
