@@ -75,6 +75,7 @@ class EvidenceCollector:
     def before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to step: gradients are there, the user's clipping is done."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._perturb_gradients(parameters)
         if name not in self._started:
             self._started.add(name)
             self.optimizers[name] = optimizer
@@ -87,6 +88,7 @@ class EvidenceCollector:
     def before_step_without_optimizer(self) -> None:
         """A backward call is done in a script that updates its parameters by hand."""
         parameters = [p for module in self.modules.values() for p in module.parameters() if p.requires_grad]
+        self._perturb_gradients(parameters)
         if not self._started:
             self._started.add("")
             self._start(parameters, "")
@@ -168,6 +170,21 @@ class EvidenceCollector:
                     self._perturbed.add(id(parameter))
                     noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
                     parameter.mul_((1 + noise * self.request.perturb_relative).to(parameter))
+
+    def _perturb_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Rounding in a backward pass is relative to the terms of a sum, not to the sum: where they cancel (the bias of
+        attention's keys), a gradient of nearly zero carries noise of the size of its neighbors' rounding, and Adam
+        turns that into whole steps. So each element gets noise relative to the root mean square of its tensor."""
+        if not self.request.perturb_relative:
+            return
+        seed = 7_000_003 * self.request.perturb_seed + self.num_steps
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in parameters:
+            gradient = parameter.grad
+            if gradient is not None and gradient.layout is torch.strided and gradient.is_floating_point():
+                size = self.request.perturb_relative * float(gradient.square().mean().sqrt())
+                noise = torch.rand(gradient.shape, generator=generator) * 2 - 1
+                gradient.add_(noise.to(gradient), alpha=size)
 
 
 def _squared_norm(gradients: Iterable[torch.Tensor | None]) -> float:

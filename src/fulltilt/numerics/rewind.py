@@ -10,17 +10,14 @@ from torch import nn
 
 
 def rewind_point(module: nn.Module) -> Callable[[], None]:
-    """A function that puts back the buffers of `module` and the random streams as they are now.
-
-    The streams are those of torch (CPU, and CUDA where it is in use), of `random`, and of NumPy where it is loaded.
-    """
+    """A function that puts back the buffers of `module` and the random streams as they are now."""
     buffers = [
         (owner, name, buffer, buffer.detach().clone())
         for owner in module.modules()
         for name, buffer in owner._buffers.items()
         if buffer is not None
     ]
-    restore_streams = _streams_point()
+    restore_streams = streams_point()
 
     def rewind() -> None:
         with torch.no_grad():
@@ -32,7 +29,9 @@ def rewind_point(module: nn.Module) -> Callable[[], None]:
     return rewind
 
 
-def _streams_point() -> Callable[[], None]:
+def streams_point() -> Callable[[], None]:
+    """A function that puts back the random streams as they are now: torch's (CPU, and CUDA where it is in use), that of
+    `random`, and NumPy's where it is loaded."""
     cpu, python = torch.get_rng_state(), random.getstate()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     numpy: Any = getattr(sys.modules.get("numpy"), "random", None)

@@ -24,7 +24,8 @@ class EvidenceRequest:
 
     num_steps: int = 8
     perturb_relative: float = 0.0
-    """Each floating-point weight is multiplied by 1 + u with u uniform in +-perturb_relative before the first step."""
+    """Each floating-point weight is multiplied by 1 + u with u uniform in +-perturb_relative before the first step, and
+    each gradient gets noise of that size relative to its root mean square before every step."""
     perturb_seed: int = 0
     reseed: int | None = None
     """Seed every random stream with this at the first training call, after the weights are made."""

@@ -1,8 +1,8 @@
 """A `technique.Site` around a model, optimizers and loaders of your own, without the tap.
 
-    with FakeSite(model, optimizer) as site:
-        result = spec.load_apply()(site, spec.options())
-        ...train as usual; calls of `model` and its backward pass go through the technique's wrappers...
+with FakeSite(model, optimizer) as site:
+    result = spec.load_apply()(site, spec.options())
+    ...train as usual; calls of `model` and its backward pass go through the technique's wrappers...
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class FakeSite:
         optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] = (),
         loaders: DataLoader[Any] | Iterable[DataLoader[Any]] = (),
     ) -> None:
-        self.modules = _named((modules,) if isinstance(modules, nn.Module) else modules)
-        self.optimizers = _named((optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else optimizers)
-        self.loaders = (loaders,) if isinstance(loaders, DataLoader) else tuple(loaders)
+        self.modules: dict[str, nn.Module] = _named(_one_or_more(modules, nn.Module))
+        self.optimizers: dict[str, torch.optim.Optimizer] = _named(_one_or_more(optimizers, torch.optim.Optimizer))
+        self.loaders: tuple[DataLoader[Any], ...] = _one_or_more(loaders, DataLoader)
         self.notes: list[str] = []
         self.num_steps = 0
         self._undo = contextlib.ExitStack()
@@ -128,6 +128,10 @@ def _bind(wrapper: CallWrapper, call: Callable[..., Any]) -> Callable[..., Any]:
         return wrapper(call, args, kwargs)
 
     return wrapped
+
+
+def _one_or_more(given: Any, cls: type) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, cls) else tuple(given)
 
 
 def _named(items: Iterable[Any]) -> dict[str, Any]:

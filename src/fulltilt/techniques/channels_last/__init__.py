@@ -1,0 +1,1 @@
+"""Images with their channels side by side in memory."""

@@ -1,0 +1,1 @@
+"""How many CPU threads one torch operation uses, and on which CPUs."""

@@ -1,0 +1,1 @@
+"""Worker processes and pinned memory for a DataLoader."""

@@ -1,0 +1,1 @@
+"""Python's garbage collector stops walking what lives to the end."""

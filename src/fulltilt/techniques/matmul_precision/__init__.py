@@ -1,0 +1,1 @@
+"""float32 matrix products computed in fewer bits."""
