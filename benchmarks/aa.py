@@ -20,6 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fulltilt.hardware.machine import this_machine
+
 SCRIPT = Path(__file__).with_name("step_30ms.py")
 
 
@@ -40,7 +42,11 @@ def compare(pairs: int, budget: str) -> dict[str, float]:
     """The interval of one comparison of the script with itself."""
     command = [sys.executable, "-m", "fulltilt", "compare", "--json", "--pairs", str(pairs), "--budget", budget]
     done = subprocess.run(
-        [*command, "--", sys.executable, str(SCRIPT)], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        [*command, "--", sys.executable, str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
     )
     interval: dict[str, float] = json.loads(done.stdout)["speedup"]
     print(f"{interval['median']:.4f} [{interval['low']:.4f}, {interval['high']:.4f}]", flush=True)
@@ -68,8 +74,8 @@ def report(intervals: list[dict[str, float]], arguments: argparse.Namespace, sec
     widths = [i["high"] / i["low"] - 1.0 for i in intervals]
     errors = [abs(i["median"] - 1.0) for i in intervals]
     print()
-    print(f"Machine: {platform.machine()}, {platform.processor() or 'see /proc/cpuinfo'}; Python {platform.python_version()}")
-    print("| comparisons | other core | pairs each | called different | median error | worst error | median width | time |")
+    print(f"Machine: {this_machine().cpu}; Python {platform.python_version()}")
+    print("| comparisons | other core | pairs | called different | median error | worst error | median width | time |")
     print("|---|---|---|---|---|---|---|---|")
     print(
         f"| {len(intervals)} | {'idle' if arguments.no_load else 'busy'} | {arguments.pairs} | {len(different)} "

@@ -87,7 +87,7 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
     "dataloader": lambda: script(batches=DataLoader(Numbers(), batch_size=8)),
 }
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "cpu_threads": [{"num_threads": 1}],
+    "cpu_threads": [{"num_threads": 2}],
     "matmul_precision": [{"precision": "high"}, {"precision": "medium"}],
     "dataloader": [{"num_workers": 1, "persistent_workers": True}],
     "precision": [{"dtype": "bfloat16"}, {"dtype": "float16"}],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -153,15 +154,17 @@ def _checked_options(name: str, given: Mapping[Any, Any], options: type, where: 
             raise RecipeError(
                 f"{where('techniques', name, key)}: {name} has no option {key!r}{_suggest(str(key), fields)}{allowed}"
             )
+    hints = typing.get_type_hints(options)
+    values = {str(key): _checked_value(name, str(key), value, hints[str(key)], where) for key, value in given.items()}
+    return {key: value for key, value in values.items() if value != fields[key].default}
+
+
+def _checked_value(name: str, key: str, value: Any, hint: Any, where: _Places) -> Any:
     try:
-        checked: Any = TypeAdapter(options).validate_python(dict(given), strict=True)
+        return TypeAdapter(hint).validate_python(value, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        raise RecipeError(
-            f"{where('techniques', name, key)}: {name}.{key} is {given.get(key)!r}; {first['msg'].lower()}"
-        ) from error
-    return {key: getattr(checked, key) for key, field in fields.items() if getattr(checked, key) != field.default}
+        says = error.errors()[0]["msg"].lower()
+        raise RecipeError(f"{where('techniques', name, key)}: {name}.{key} is {value!r}; {says}") from error
 
 
 def _suggest(name: Any, known: Any) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 
 from fulltilt.numerics.envelope import Envelope, Observation
-from fulltilt.numerics.thresholds import LOOK_AHEAD_STEPS, LOSSY_SHARE_OF_LOSS, LOSSY_SHARE_OF_RANGE
+from fulltilt.numerics.thresholds import LOOK_AHEAD_STEPS, LOSSY_SHARE_OF_LOSS, LOSSY_SHARE_OF_RANGE, MEAN_FACTOR
 from fulltilt.records.record import Evidence
 
 Curve = Sequence[float]
@@ -32,6 +33,18 @@ def check_gradient_norms(candidate: Evidence, baseline: Evidence, envelope: Enve
     return observation
 
 
+def check_means(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Iterator[Observation]:
+    """Among other random draws: the means over the steps of all losses and of the gradient norms.
+
+    Draws hide a bias in one step, not in all of them. The baseline counts as one more draw. Allowed is a factor times
+    the largest of: how far apart the means of the draws lie; the deviation of one step divided by the square root of
+    the number of steps, should those agree by luck.
+    """
+    draws = [baseline, *envelope.runs[len(envelope.steady_runs) :]]
+    yield _check_mean("mean loss", _loss_per_step(candidate), [_loss_per_step(draw) for draw in draws])
+    yield _check_mean("mean gradient norm", candidate.gradient_norms, [draw.gradient_norms for draw in draws])
+
+
 def check_losses_of_lossy(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
     """The generous rule for another computation: shares of the loss and of the range of the baseline's losses."""
 
@@ -50,6 +63,26 @@ def check_losses_of_lossy(candidate: Evidence, baseline: Evidence, envelope: Env
     return _worst(
         [compare(index) for index in slots], "losses: there are none, so a LOSSY technique cannot be judged", True
     )
+
+
+def _check_mean(name: str, ours: Curve, draws: Sequence[Curve]) -> Observation:
+    num_steps = min(map(len, (ours, *draws)))
+    curves = [curve[:num_steps] for curve in draws]
+    if num_steps < 2 or not all(math.isfinite(value) for curve in (ours, *draws) for value in curve):
+        return Observation(f"{name}: not compared, there are too few finite values")
+    means = [statistics.fmean(curve) for curve in curves]
+    deviation = statistics.fmean(statistics.variance(values) for values in zip(*curves, strict=True)) ** 0.5
+    allowed = MEAN_FACTOR * max(max(means) - min(means), deviation / math.sqrt(num_steps))
+    mean, middle = statistics.fmean(ours[:num_steps]), statistics.fmean(means)
+    text = (
+        f"{name}: {mean:.5g} over {num_steps} steps, {middle:.5g} in {len(draws)} runs that draw other numbers; "
+        f"they differ by {abs(mean - middle):.2g}, allowed {allowed:.2g}"
+    )
+    return Observation(text, abs(mean - middle) > allowed)
+
+
+def _loss_per_step(evidence: Evidence) -> Curve:
+    return [sum(losses) for losses in evidence.losses]
 
 
 def _losses(evidence: Evidence, index: int) -> Curve:

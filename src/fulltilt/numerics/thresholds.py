@@ -14,6 +14,10 @@ SAMPLING_TOTAL_FACTOR = 1.5
 """The same when the envelope is of other random draws: the candidate is then one more draw of the same kind, and the
 distance between two draws, over all parameters, varied by less than 20 %."""
 
+MEAN_FACTOR = 4.0
+"""The mean of a curve may be this many times as far from the middle of three or more draws as these are apart. At 3, 2 of
+90 harmless draws were refused; at 4, none."""
+
 EXACT_FLOOR = 1e-12
 """Relative. Norms and sketches are sums in float64, whose order may follow the number of threads; a single float32
 value that differs in its last bit moves them by more unless the tensor has over 10^9 elements."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fulltilt.numerics.buffers import check_buffers
-from fulltilt.numerics.curves import check_gradient_norms, check_losses, check_losses_of_lossy
+from fulltilt.numerics.curves import check_gradient_norms, check_losses, check_losses_of_lossy, check_means
 from fulltilt.numerics.distance import distance, root_sum_square, size
 from fulltilt.numerics.envelope import Envelope, Observation, envelope_of
 from fulltilt.numerics.finiteness import check_finite
@@ -80,6 +80,8 @@ def _check_numbers(
         return
     yield check_losses(candidate, baseline, envelope)
     yield check_gradient_norms(candidate, baseline, envelope)
+    if len(envelope.runs) > len(envelope.steady_runs):
+        yield from check_means(candidate, baseline, envelope)
     yield from check_gradients(candidate, baseline, envelope)
     yield from check_updates(candidate, baseline, envelope)
     yield from check_buffers(candidate, baseline, envelope)
