@@ -13,12 +13,12 @@ from fulltilt.trials.subprocess_executor import SubprocessExecutor
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-@pytest.fixture()
+@pytest.fixture
 def scripts():
     return SCRIPTS
 
 
-@pytest.fixture()
+@pytest.fixture
 def start_trial(tmp_path):
     """start_trial(argv, techniques=(), ...) -> (executor, live trial); everything is ended after the test."""
     executors = []
@@ -40,6 +40,6 @@ def start_trial(tmp_path):
         executor.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def python():
     return sys.executable

@@ -33,8 +33,8 @@ def sketch(tensor: torch.Tensor) -> TensorSketch:
 
     All dtypes (complex numbers count as two reals), devices and layouts are taken. A tensor of up to 64 elements is
     kept element by element, so its sketch is exact. An empty one has no buckets; a meta tensor has no values, so no
-    buckets either. Temporary memory: a few times 2 MiB, or two rows (slices of the first dimension) of a tensor that is not
-    contiguous or is sparse, whichever is larger.
+    buckets either. Temporary memory: a few times 2 MiB, or two rows (slices of the first dimension) of a tensor that is
+    not contiguous or is sparse, whichever is larger.
     """
     with torch.no_grad():
         plain = _plain(tensor.detach())

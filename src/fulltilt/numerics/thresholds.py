@@ -15,8 +15,8 @@ SAMPLING_TOTAL_FACTOR = 1.5
 distance between two draws, over all parameters, varied by less than 20 %."""
 
 MEAN_FACTOR = 4.0
-"""The mean of a curve may be this many times as far from the middle of three or more draws as these are apart. At 3, 2 of
-90 harmless draws were refused; at 4, none."""
+"""The mean of a curve may be this many times as far from the middle of three or more draws as these are apart. At 3,
+2 of 90 harmless draws were refused; at 4, none."""
 
 EXACT_FLOOR = 1e-12
 """Relative. Norms and sketches are sums in float64, whose order may follow the number of threads; a single float32
@@ -43,8 +43,8 @@ bfloat16. An envelope is not believed above this unless its own runs reach half 
 UNDETERMINED_RELATIVE = 0.5
 UNDETERMINED_SHARE = 1e-3
 """A parameter whose gradient turns by more than half of itself when weights are merely rounded, and is below a
-thousandth of all gradients, has a true gradient of zero (the bias of keys in attention, a bias before BatchNorm). What it does
-is rounding noise, which Adam turns into full-length steps, so that only its size can be judged."""
+thousandth of all gradients, has a true gradient of zero (the bias of keys in attention, a bias before BatchNorm). What
+it does is rounding noise, which Adam turns into full-length steps, so that only its size can be judged."""
 
 NOISY_REPEAT = 0.05
 """Relative update distance between two runs of the untouched command above which it is said not to repeat itself."""

@@ -163,7 +163,8 @@ class Laboratory:
 
     def excess_seconds(self, choices: Choices) -> float | None:
         """What starting under these techniques cost beyond its steps: start-up, compilation, warm-up."""
-        return self._excess.get(_text_of(choices), self._read_notes().get("excess", {}).get(_text_of(choices)))
+        noted: float | None = self._read_notes().get("excess", {}).get(_text_of(choices))
+        return self._excess.get(_text_of(choices), noted)
 
     def _compare(self, challenge: Challenge) -> ComparisonRecord:
         pairs: list[PairRecord] = []
@@ -234,7 +235,7 @@ class Laboratory:
 
     def _incumbent_for(self, choices: Choices, *, fresh: bool) -> tuple[LiveTrial | None, Ended | None]:
         live = self._incumbent
-        if live is not None and not fresh and live.plan.techniques == choices and live.ended is None:
+        if live is not None and not fresh and live.plan.techniques == choices and self._has_steps_left(live):
             return live, None
         self._close(live)
         self._incumbent = live = self._start(self._plan(choices))
@@ -243,6 +244,13 @@ class Laboratory:
             return (live, None) if ready.outcome is Outcome.ENDED and self._is_short() else (None, ready)
         self._warm(live, ready)
         return live, None
+
+    def _has_steps_left(self, live: LiveTrial) -> bool:
+        """Can it still serve in a comparison, or will its run have come to its end before?"""
+        if live.ended is not None:
+            return False
+        needed = self.pace.warmup_steps + self.pace.max_blocks * self.pace.block_steps
+        return self.total_steps is None or live.num_steps + needed <= self.total_steps
 
     def _warm(self, live: LiveTrial, ready: Ready) -> int:
         """Run steps until they are warm, by their own times; at least `pace.warmup_steps`."""

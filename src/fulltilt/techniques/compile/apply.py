@@ -19,9 +19,9 @@ from fulltilt.techniques.compile.spec import CompileOptions
 
 def apply(site: Site, options: CompileOptions) -> Applied | NoEffect:
     """Compile the units of the site's root modules that `options.scope` names."""
-    roots = {name: module for name, module in site.modules.items() if next(module.parameters(), None) is not None}
+    roots = {name: module for name, module in site.modules.items() if _is_worth_it(module)}
     if not roots:
-        return NoEffect(reason="no module with parameters")
+        return NoEffect(reason=f"{', '.join(site.modules) or 'no module'}: nothing that could be fused")
     for name, module in roots.items():
         if is_compiled(module):
             return NoEffect(reason=f"{name} is compiled already")
@@ -40,6 +40,13 @@ def is_compiled(module: nn.Module) -> bool:
     return isinstance(module, torch._dynamo.OptimizedModule) or any(
         part._compiled_call_impl is not None for part in module.modules()
     )
+
+
+def _is_worth_it(module: nn.Module) -> bool:
+    """A single layer of torch.nn runs one kernel already, and a loss without parameters is not the model."""
+    if next(module.parameters(), None) is None:
+        return False
+    return not type(module).__module__.startswith("torch.nn") or next(module.children(), None) is not None
 
 
 def units_of(roots: dict[str, nn.Module], scope: str) -> Iterator[tuple[str, nn.Module]]:

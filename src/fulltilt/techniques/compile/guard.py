@@ -21,8 +21,8 @@ from torch._dynamo.utils import counters
 from fulltilt.numerics.rewind import rewind_point
 from fulltilt.techniques.compile import session
 
-MAX_GRAPHS = 16
-"""Compilations of one unit after which its shapes or arguments count as too varied."""
+MAX_COMPILATIONS = 8
+"""Calls of one unit that may compile anew; after more, its shapes or arguments count as too varied."""
 _MAX_KINDS = 64
 """Kinds of calls kept in mind; a unit with more is not watched for new ones."""
 _COMPILER_FOLDERS = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "torchinductor_", "/triton/")
@@ -47,12 +47,13 @@ class GuardedUnit:
         self.tally = Tally(name)
         self._note = note
         self._num_units = num_units
+        self._num_compilations = 0
         self._kinds: set[Any] = set()
         self._compiled: Callable[..., Any] | None = None
 
     def install(self, *, mode: str, dynamic: bool | None) -> None:
         """Compile the module in place; the work is done at its first call."""
-        session.open_session()
+        session.prepare()
         entry = self.module._call_impl
         if trace_rules.check(self.module.forward):  # a class of torch.nn, whose frames the compiler skips
             entry = wrap_inline(entry)
@@ -103,8 +104,9 @@ class GuardedUnit:
 
     def _count_graphs(self, new: int) -> None:
         self.tally.num_graphs += new
-        if new and self.tally.num_graphs > MAX_GRAPHS and len(self._kinds) > 1:
-            self._go_eager(f"it compiled {self.tally.num_graphs} times: its shapes or arguments vary too much")
+        self._num_compilations += new > 0
+        if new and self._num_compilations > MAX_COMPILATIONS:
+            self._go_eager(f"it was compiled {self._num_compilations} times: its shapes or arguments vary too much")
 
     def _fall_back(self, error: BaseException) -> None:
         first_line = str(error).strip().partition("\n")[0][:200]

@@ -2,6 +2,9 @@
 
 `skip_nnmodule_hook_guards` off: hooks that the script registers after the first call run (pytorch/pytorch#117758).
 `force_non_lazy_backward_lowering` on: the backward pass is compiled with the forward pass, and fails there.
+
+One setting stays: `donated_buffer` off, so that `backward(retain_graph=True)` works, which compiled code otherwise
+refuses. The backward pass looks at it when it runs, and it only saves memory.
 """
 
 from __future__ import annotations
@@ -17,26 +20,24 @@ import torch._functorch.config as functorch_config
 from torch._dynamo.callback import callback_handler
 
 _depth = 0
-_opened = False
 _during_compilation = ExitStack()
 
 
-def open_session() -> None:
-    """Listen for compilations. Does nothing the second time."""
-    global _opened
-    if not _opened:
-        _opened = True
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # importing it uses parts of torch that torch has deprecated
-            importlib.import_module("torch._inductor.compile_fx")
-        callback_handler.register_start_callback(_started)
-        callback_handler.register_end_callback(_ended)
+def prepare() -> None:
+    """Import what `torch.compile` will import, without the warnings about torch's own use of what it has deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch._inductor.compile_fx")
+    functorch_config.donated_buffer = False
 
 
 @contextmanager
 def inside() -> Iterator[None]:
     """Compilations in here are ours; the script's own keep the script's settings."""
     global _depth
+    if _started not in callback_handler.start_callbacks:  # torch._dynamo.reset() forgets them
+        callback_handler.register_start_callback(_started)
+        callback_handler.register_end_callback(_ended)
     _depth += 1
     try:
         yield

@@ -63,13 +63,21 @@ class _Region:
         if module is None:
             return call(*args, **kwargs)
         device_type = _device_type(module)
-        if self.given_up or torch.is_autocast_enabled(device_type):
-            if not self.given_up:
-                self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
+        if self.given_up or self._is_the_scripts(module, device_type):
             return call(*args, **kwargs)
         if module.training in self._unproven:
             return self._first_call(module, device_type, call, args, kwargs)
         return self._cast_call(device_type, call, args, kwargs)
+
+    def _is_the_scripts(self, module: nn.Module, device_type: str) -> bool:
+        """Has the script come to decide about the precision itself? Asked at each call: it may at any time."""
+        if torch.is_autocast_enabled(device_type):
+            self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
+            return True
+        if any(parameter.dtype in _HALF for parameter in module.parameters()):
+            self._site.note(f"precision: the script has put {self._name} into half precision, left as it is")
+            return True
+        return False
 
     def _cast_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with torch.autocast(device_type, dtype=self.dtype, cache_enabled=self._cache):

@@ -3,6 +3,9 @@
 Such a class calls raw operations in `forward`, which autocast would cast, and others in `backward`, which it would not:
 the dtypes no longer meet (https://github.com/pytorch/pytorch/issues/87979). torch offers `custom_fwd` for the author to
 say what should happen; where the author said nothing, the class is given the float32 inputs it was written for.
+
+Compiled code does not come by here: the compiler traces `forward` and `backward` of the class themselves, with autocast
+as it is, and what it cannot trace raises at the first call, before anything is computed.
 """
 
 from __future__ import annotations

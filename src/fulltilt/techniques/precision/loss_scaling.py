@@ -19,8 +19,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from fulltilt.technique import Site
 
 INITIAL_SCALE = 1024.0
-"""Lower than GradScaler's 65536, with which the first steps of many scripts overflow and are skipped: a skipped step is a
-difference to the untouched script, a lower scale hardly is."""
+"""Lower than GradScaler's 65536, with which the first steps of many scripts overflow and are skipped: a skipped step
+is a difference to the untouched script, a lower scale hardly is."""
 GROWTH_FACTOR = 2.0
 BACKOFF_FACTOR = 0.5
 GROWTH_INTERVAL = 2000

@@ -74,6 +74,16 @@ def test_the_autocast_of_the_script_is_left_as_it_is(enter):
     assert ["own autocast" in note for note in site.notes] == [True]
 
 
+def test_a_model_that_the_script_puts_into_half_precision_later_is_left_as_it_is(enter):
+    net = Net()
+    site = enter(net)
+    apply(site, PrecisionOptions())
+    net(torch.ones(1, 4))
+    net.bfloat16()
+    assert net(torch.ones(1, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert len(site.notes) == 1
+
+
 def test_weights_cast_in_one_step_are_not_used_in_the_next(enter):
     net = Net()
     apply(enter(net), PrecisionOptions())

@@ -92,7 +92,8 @@ def test_a_function_with_custom_fwd_is_its_authors_business():
     assert site.notes == []
 
 
-def test_compiled_code_keeps_the_island():
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_compiled_code_trains_as_well():
     expected = train(Detector())
     net = Detector()
     net.compile(backend="aot_eager")
