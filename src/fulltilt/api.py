@@ -107,8 +107,13 @@ def _carry_out(search: Tune, laboratory: Laboratory, journal: Journal, directory
         if search.findings.baseline is not None:
             result = search.result(finished=finished)
             result = dataclasses.replace(result, details={**result.details, "directory": str(directory)})
-            write_report(result, tuple(journal.comparisons.values()), directory)
+            write_report(result, whole_comparisons(journal), directory)
     return result
+
+
+def whole_comparisons(journal: Journal) -> tuple[ComparisonRecord, ...]:
+    """The finished comparisons, without the pairs they were made of."""
+    return tuple(record for record in journal.comparisons.values() if not record.partial)
 
 
 def run(command: Command, *, recipe: RecipeLike = None, replace_process: bool = False) -> int:
@@ -185,7 +190,7 @@ def report(directory: str | os.PathLike[str]) -> TuneResult:
         ) from error
     except (OSError, CodecError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    write_report(result, tuple(Journal(folder / "journal.jsonl").comparisons.values()), folder)
+    write_report(result, whole_comparisons(Journal(folder / "journal.jsonl")), folder)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ def estimate_pair(blocks: Sequence[PairedBlock]) -> PairEstimate:
 def _standard_error(ratios: NDArray[numpy.float64]) -> float:
     n = len(ratios)
     if n < 3:
-        return _ERROR_OF_ONE_BLOCK / n**0.5
+        return _ERROR_OF_ONE_BLOCK / math.sqrt(n)
     inflation = float(stats.t.ppf(0.975, n - 1) / stats.norm.ppf(0.975))
     return float(inflation * max(_bootstrap_error(ratios), _independent_error(ratios), _MIN_STANDARD_ERROR))
 

@@ -54,11 +54,12 @@ def _check_statistics(candidate: Evidence, baseline: Evidence, envelope: Envelop
         )
     )
     runs = [run.buffers for run in envelope.runs]
+    drifts = _drifts(candidate, baseline, envelope)
     allowed = {
         name: envelope.factor
         * max(largest_distance(name, baseline.buffers, runs), typical * baseline.buffers[name].norm)
         + envelope.floor * (baseline.buffers[name].norm or 1.0)
-        + _drift(baseline.buffers[name].numel, candidate, baseline, envelope)
+        + drifts.get(baseline.buffers[name].numel, 0.0)
         for name in names
     }
     gaps = {name: distance(candidate.buffers[name], baseline.buffers[name]) for name in names}
@@ -70,15 +71,15 @@ def _check_statistics(candidate: Evidence, baseline: Evidence, envelope: Envelop
     return Observation(text, gaps[worst] > allowed[worst])
 
 
-def _drift(numel: int, candidate: Evidence, baseline: Evidence, envelope: Envelope) -> float:
-    """How far parameters of this size that only follow rounding noise have moved.
+def _drifts(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> dict[int, float]:
+    """Number of elements -> how far parameters of this size that only follow rounding noise have moved.
 
     The running mean of a BatchNorm follows the bias before it, whose true gradient is zero; `check_updates` bounds it.
     """
     moved = [updates(candidate), updates(baseline)]
-    drifts = [
-        sum(size(field[name]) for field in moved if name in field and is_finite(field[name]))
-        for name in undetermined(baseline, envelope)
-        if baseline.parameters[name].start.numel == numel
-    ]
-    return max(drifts, default=0.0)
+    drifts: dict[int, float] = {}
+    for name in undetermined(baseline, envelope):
+        numel = baseline.parameters[name].start.numel
+        drift = sum(size(field[name]) for field in moved if name in field and is_finite(field[name]))
+        drifts[numel] = max(drift, drifts.get(numel, 0.0))
+    return drifts

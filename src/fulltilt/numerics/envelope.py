@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fulltilt.numerics.thresholds import (
+    EACH_FACTOR,
     EXACT_FLOOR,
     FACTOR,
     LOSS_FLOOR,
@@ -37,6 +38,7 @@ class Envelope:
     steady_runs: tuple[Evidence, ...]
     """Those of the runs with the baseline's own random draws."""
     factor: float
+    each_factor: float
     total_factor: float
     floor: float
     update_floor: float
@@ -78,6 +80,7 @@ def envelope_of(
         runs=(*steady, *others),
         steady_runs=steady,
         factor=FACTOR,
+        each_factor=EACH_FACTOR,
         total_factor=SAMPLING_TOTAL_FACTOR if others else TOTAL_FACTOR,
         floor=EXACT_FLOOR if exact else ROUNDING_FLOOR,
         update_floor=EXACT_FLOOR if exact else UPDATE_FLOOR,

@@ -115,7 +115,7 @@ def _allowed_each(comparison: Comparison, names: Collection[str]) -> dict[str, f
     spread = _largest_total(comparison, names)
     numel = sum(baseline[name].numel for name in names)
     return {
-        name: comparison.envelope.factor
+        name: comparison.envelope.each_factor
         * max(
             largest_distance(name, baseline, comparison.runs),
             spread / total * size(baseline[name]) if total else 0.0,

@@ -105,7 +105,7 @@ def _check_undetermined_gradients(
     field, ours = gradients(baseline), gradients(candidate)
     noise = envelope.largest(
         lambda run: root_sum_square(
-            distance(gradients(run)[name], field[name]) for name in others.baseline if name in gradients(run)
+            distance(theirs, field[name]) for name, theirs in gradients(run).items() if name in others.baseline
         )
     )
     total = root_sum_square(size(sketch) for sketch in others.baseline.values() if is_finite(sketch))

@@ -62,7 +62,9 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.coalesce()
         if tensor.is_complex():
             values = torch.view_as_real(tensor.values().resolve_conj())
-            return torch.sparse_coo_tensor(tensor.indices(), values, (*tensor.shape, 2), is_coalesced=True)
+            return torch.sparse_coo_tensor(
+                tensor.indices(), values, (*tensor.shape, 2), check_invariants=False, is_coalesced=True
+            )
         return tensor
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 

@@ -116,6 +116,8 @@ class ComparisonRecord:
     details: dict[str, str] = field(default_factory=dict)
     """Technique -> what it did, from the worker."""
     wall_seconds: float = 0.0
+    partial: bool = False
+    """One pair of a comparison that needs several: kept, so that a resumed tune does not run it again."""
     schema: int = JOURNAL_SCHEMA
 
 

@@ -167,34 +167,53 @@ class Laboratory:
         return self._excess.get(_text_of(choices), noted)
 
     def _compare(self, challenge: Challenge) -> ComparisonRecord:
-        pairs: list[PairRecord] = []
-        verdict: VerdictRecord | None = None
-        details: dict[str, str] = {}
+        parts: list[ComparisonRecord] = []
         for number in range(challenge.max_pairs):
-            pair, problem, record = self._run_pair(challenge, number)
-            if record is not None:
-                details = {applied.name: applied.detail for applied in record.applied}
-                no_effect = _without_effect(record, challenge)
-                if no_effect:
-                    return _answer(challenge, no_effect=no_effect, details=details)
-                if verdict is None and challenge.judge is not None and record.evidence is not None:
-                    verdict = challenge.judge(record.evidence, challenge.b)
-            if pair is not None and pair.blocks:
-                pairs.append(pair)
-            elif problem is not None:
-                return _answer(challenge, failure=problem.message or _say(problem), outcome=problem.outcome)
-            if verdict is not None and not verdict.kept:
-                return dataclasses.replace(_answer(challenge, details=details), pairs=tuple(pairs), verdict=verdict)
-            if not self._wants_another(challenge, pairs):
+            part = self._pair_answer(challenge, number)
+            if part.failure and parts:
+                break  # what is measured already stands
+            if not part.pairs:
+                return part
+            parts.append(part)
+            if not self._wants_another(challenge, [pair for part in parts for pair in part.pairs]):
                 break
-        if not pairs:
-            return _answer(challenge, failure="the run is too short to compare", outcome=Outcome.ENDED)
+        pairs = [pair for part in parts for pair in part.pairs]
         return dataclasses.replace(
-            _answer(challenge, details=details),
+            _answer(challenge, details=parts[0].details),
             pairs=tuple(pairs),
             speedup=compare_pairs(pairs, extra_pair_log_ratios=self._aa_log_ratios(challenge)),
-            verdict=verdict,
+            verdict=parts[0].verdict,
         )
+
+    def _pair_answer(self, challenge: Challenge, number: int) -> ComparisonRecord:
+        """What one pair of processes tells; from the journal when a comparison was interrupted after it."""
+        key = f"{challenge.key} pair {number + 1}"
+        known = self._journal.comparisons.get(key)
+        if known is not None:
+            return known
+        part = self._ask_pair(challenge, number)
+        if part.pairs and challenge.max_pairs > 1:
+            self._journal.append(dataclasses.replace(part, key=key, partial=True))
+        return part
+
+    def _ask_pair(self, challenge: Challenge, number: int) -> ComparisonRecord:
+        pair, problem, record = self._run_pair(challenge, number)
+        details = {applied.name: applied.detail for applied in record.applied} if record is not None else {}
+        no_effect = _without_effect(record, challenge) if record is not None else ""
+        if no_effect:
+            return _answer(challenge, no_effect=no_effect, details=details)
+        verdict = self._verdict(challenge, record)
+        if verdict is not None and not verdict.kept:
+            return dataclasses.replace(_answer(challenge, details=details), verdict=verdict)
+        if pair is None or not pair.blocks:
+            problem = problem or Ended(outcome=Outcome.ENDED, message="the run is too short to compare")
+            return _answer(challenge, failure=_say(problem), outcome=problem.outcome, details=details)
+        return dataclasses.replace(_answer(challenge, details=details), pairs=(pair,), verdict=verdict)
+
+    def _verdict(self, challenge: Challenge, record: WorkerRecord | None) -> VerdictRecord | None:
+        if challenge.judge is None or record is None or record.evidence is None:
+            return None
+        return challenge.judge(record.evidence, challenge.b)
 
     def _run_pair(
         self, challenge: Challenge, number: int
@@ -209,8 +228,9 @@ class Laboratory:
         if isinstance(ready, Ended) and not (ready.outcome is Outcome.ENDED and b.record is not None):
             return None, ready, None
         record = b.record
-        if record is not None and (_without_effect(record, challenge) or self._is_judged_broken(challenge, record)):
-            return None, None, record
+        verdict = self._verdict(challenge, record)
+        if record is not None and (_without_effect(record, challenge) or (verdict is not None and not verdict.kept)):
+            return None, None, record  # needs no timing
         warm = self._warm(b, ready) if isinstance(ready, Ready) else 0
         blocks, ended = run_lockstep(
             a, b, num_steps=self.pace.block_steps, stop=self._stop_rule(challenge), deadline=self._patience()
@@ -226,12 +246,6 @@ class Laboratory:
             warmup_steps=warm,
         )
         return pair, ended, record
-
-    def _is_judged_broken(self, challenge: Challenge, record: WorkerRecord) -> bool:
-        """Wrong numbers need no timing."""
-        if challenge.judge is None or record.evidence is None:
-            return False
-        return not challenge.judge(record.evidence, challenge.b).kept
 
     def _incumbent_for(self, choices: Choices, *, fresh: bool) -> tuple[LiveTrial | None, Ended | None]:
         live = self._incumbent

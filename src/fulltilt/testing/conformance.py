@@ -93,7 +93,7 @@ def run(script: Script, spec: Spec | None = None, options: Any = None, num_steps
 
 def check_spec_needs_no_torch(spec: Spec, options: Any, make: MakeScript) -> None:
     """The parent, which has no torch, reads the spec and its options."""
-    module = type_module(spec)
+    module = spec_module(spec)
     program = f"import sys, {module} as m; m.SPEC.options(); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     _expect(done.returncode == 0, f"{module} is read without torch", done.stderr or "it imports torch")
@@ -109,7 +109,7 @@ def check_options_have_defaults(spec: Spec, options: Any, make: MakeScript) -> N
 
 def check_card_has_all_headings(spec: Spec, options: Any, make: MakeScript) -> None:
     """`card.md` lies beside the spec."""
-    found = importlib.util.find_spec(type_module(spec))
+    found = importlib.util.find_spec(spec_module(spec))
     _expect(found is not None and found.origin is not None, "the spec has a file", found)
     assert found is not None
     assert found.origin is not None
@@ -203,7 +203,7 @@ def check_leaves_alone(spec: Spec, options: Any, make: MakeScript) -> None:
     _expect(after.losses == before.losses, f"losses {before.losses}", after.losses)
 
 
-def type_module(spec: Spec) -> str:
+def spec_module(spec: Spec) -> str:
     """The module in which a spec is defined: beside its `apply.py`."""
     package, _, _ = spec.apply.partition(":")[0].rpartition(".")
     return f"{package}.spec"

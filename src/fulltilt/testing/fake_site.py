@@ -21,7 +21,7 @@ from fulltilt.technique import CallWrapper
 
 
 class FakeSite:
-    """Implements the Site protocol while it is entered; leaving it puts everything of torch back."""
+    """Implements the Site protocol; wrappers and callbacks run while it is entered, and leaving it puts torch back."""
 
     def __init__(
         self,
@@ -39,6 +39,8 @@ class FakeSite:
         self._backward_wrappers: list[CallWrapper] = []
         self._before_step: list[Callable[[torch.optim.Optimizer], None]] = []
         self._after_step: list[Callable[[int], None]] = []
+        self._opened: set[type] = set()
+        self._entered = False
         self._inside = False
 
     @property
@@ -49,10 +51,9 @@ class FakeSite:
         return torch.device("cpu")
 
     def around(self, module: nn.Module, wrapper: CallWrapper) -> None:
-        if module not in self._wrappers:
-            self._wrappers[module] = []
-            self._seam(type(module), "__call__", self._make_call(type(module).__call__))
-        self._wrappers[module].append(wrapper)
+        self._wrappers.setdefault(module, []).append(wrapper)
+        if self._entered:
+            self._open_class(type(module))
 
     def around_backward(self, wrapper: CallWrapper) -> None:
         self._backward_wrappers.append(wrapper)
@@ -68,6 +69,9 @@ class FakeSite:
             self.notes.append(message)
 
     def __enter__(self) -> Self:
+        self._entered = True
+        for module in self._wrappers:
+            self._open_class(type(module))
         backward = torch.autograd.backward
         self._seam(torch.autograd, "backward", self._make_backward(backward))
         self._undo.callback(register_optimizer_step_pre_hook(self._about_to_step).remove)
@@ -78,7 +82,14 @@ class FakeSite:
         self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._undo.close()
+        self._entered = False
+        self._opened.clear()
         self._wrappers.clear()
+
+    def _open_class(self, cls: type[nn.Module]) -> None:
+        if cls not in self._opened:
+            self._opened.add(cls)
+            self._seam(cls, "__call__", self._make_call(cls.__call__))
 
     def _seam(self, owner: Any, name: str, replacement: Any) -> None:
         own = name in vars(owner)

@@ -9,7 +9,9 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from fulltilt.records.codec import to_json
 from fulltilt.records.journal import Block, TrialRecord
 from fulltilt.records.record import (
     AppliedRecord,
@@ -55,8 +57,17 @@ class MockScript:
 class MockExecutor:
     """An `Executor` over a MockScript. `started` lists the plans of all trials, in order."""
 
-    def __init__(self, script: MockScript, *, seed: int = 0, on_start: Callable[[TrialPlan], None] | None = None):
+    def __init__(
+        self,
+        script: MockScript,
+        *,
+        seed: int = 0,
+        on_start: Callable[[TrialPlan], None] | None = None,
+        directory: Path | None = None,
+    ) -> None:
         self._script = script
+        self.directory = directory
+        """Where trials leave their record.json, as real ones do; None leaves none."""
         self._random = random.Random(seed)
         self._on_start = on_start or (lambda plan: None)
         self.clock = 0.0
@@ -119,6 +130,7 @@ class MockTrial:
         if self in self._executor.live:
             self._executor.live.remove(self)
         ended = self.ended or Ended(outcome=Outcome.FINISHED, num_steps=self.num_steps)
+        self._leave_record()
         return TrialRecord(
             trial=self.plan.trial,
             role=self.plan.role,
@@ -128,6 +140,12 @@ class MockTrial:
             exit_status=ended.exit_status,
             num_steps=self.num_steps,
         )
+
+    def _leave_record(self) -> None:
+        if self._executor.directory is not None and self._record is not None:
+            path = self._executor.directory / self.plan.trial / "record.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(to_json(self._record), encoding="utf-8")
 
     def _failure(self) -> Ended | None:
         names = self._names or [""]

@@ -263,7 +263,7 @@ def train(
             if reseed is not None:
                 torch.manual_seed(reseed)
             threads = torch.get_num_threads()
-            torch.set_num_threads(1 if change == "one thread" else 2)
+            torch.set_num_threads(2 if change == "two threads" else 1)
             try:
                 training.run()
             finally:

@@ -47,7 +47,7 @@ def kinds(found: VerdictRecord) -> set[str]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("relative", [FLOAT32, BFLOAT16])
-@pytest.mark.parametrize("change", ["none", "fused", "foreach", "sum in float64", "one thread"])
+@pytest.mark.parametrize("change", ["none", "fused", "foreach", "sum in float64", "two threads"])
 def test_another_rounding_is_kept(train: Train, change: str, seed: int, relative: float) -> None:
     assert verdict(train, change, seed, relative).broken == ()
 

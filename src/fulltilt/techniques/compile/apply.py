@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.compile.gate import Gate
 from fulltilt.techniques.compile.guard import GuardedUnit, Tally
 from fulltilt.techniques.compile.spec import CompileOptions
 
@@ -25,12 +27,15 @@ def apply(site: Site, options: CompileOptions) -> Applied | NoEffect:
     for name, module in roots.items():
         if is_compiled(module):
             return NoEffect(reason=f"{name} is compiled already")
-    units = dict(units_of(roots, options.scope))
+    units = list(units_of(roots, options.scope))
     if not units:
         return NoEffect(reason="no blocks of one class repeat in a ModuleList or Sequential")
-    guards = [GuardedUnit(name, module, site.note, len(units)) for name, module in units.items()]
+    gates = {name: Gate(name, site.note) for name in roots}
+    guards = [GuardedUnit(unit.name, unit.module, gates[unit.root], site.note, len(units)) for unit in units]
     for guard in guards:
         guard.install(mode=options.mode, dynamic=options.dynamic)
+    for name, gate in gates.items():
+        site.around(roots[name], gate.call)
     tallies = [guard.tally for guard in guards]
     return Applied(detail=_describe(units, options.scope), engaged=lambda: _proof(tallies))
 
@@ -49,15 +54,23 @@ def _is_worth_it(module: nn.Module) -> bool:
     return not type(module).__module__.startswith("torch.nn") or next(module.children(), None) is not None
 
 
-def units_of(roots: dict[str, nn.Module], scope: str) -> Iterator[tuple[str, nn.Module]]:
-    """The modules to compile, by name; each once."""
+class Unit(NamedTuple):
+    """A module to compile."""
+
+    root: str
+    name: str
+    module: nn.Module
+
+
+def units_of(roots: dict[str, nn.Module], scope: str) -> Iterator[Unit]:
+    """The modules to compile; each once."""
     seen: set[int] = set()
     for root_name, root in roots.items():
         found = [(root_name, root)] if scope == "model" else repeated_blocks(root, root_name)
         for name, module in found:
             if id(module) not in seen:
                 seen.add(id(module))
-                yield name, module
+                yield Unit(root_name, name, module)
 
 
 def repeated_blocks(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -74,8 +87,8 @@ def repeated_blocks(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Mo
             yield from repeated_blocks(child, path)
 
 
-def _describe(units: dict[str, nn.Module], scope: str) -> str:
-    classes = Counter(type(module).__name__ for module in units.values())
+def _describe(units: list[Unit], scope: str) -> str:
+    classes = Counter(type(unit.module).__name__ for unit in units)
     named = ", ".join(f"{number} of class {name}" for name, number in classes.items())
     return f"compiled {named}" if scope == "model" else f"compiled blocks: {named}"
 

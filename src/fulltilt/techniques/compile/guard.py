@@ -20,6 +20,7 @@ from torch._dynamo.utils import counters
 
 from fulltilt.numerics.rewind import rewind_point
 from fulltilt.techniques.compile import session
+from fulltilt.techniques.compile.gate import Gate
 
 MAX_COMPILATIONS = 8
 """Calls of one unit that may compile anew; after more, its shapes or arguments count as too varied."""
@@ -42,9 +43,10 @@ class Tally:
 class GuardedUnit:
     """A module that is compiled in place, with the way back to eager."""
 
-    def __init__(self, name: str, module: nn.Module, note: Callable[[str], None], num_units: int) -> None:
+    def __init__(self, name: str, module: nn.Module, gate: Gate, note: Callable[[str], None], num_units: int) -> None:
         self.module = module
         self.tally = Tally(name)
+        self._gate = gate
         self._note = note
         self._num_units = num_units
         self._num_compilations = 0
@@ -62,7 +64,7 @@ class GuardedUnit:
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The module's call: compiled while that works."""
-        if self._compiled is None or torch.compiler.is_compiling():
+        if self._compiled is None or self._gate.closed or torch.compiler.is_compiling():
             return self.module._call_impl(*args, **kwargs)
         kind = self._kind(args, kwargs)
         if kind in self._kinds or len(self._kinds) >= _MAX_KINDS:
@@ -109,8 +111,8 @@ class GuardedUnit:
             self._go_eager(f"it was compiled {self._num_compilations} times: its shapes or arguments vary too much")
 
     def _fall_back(self, error: BaseException) -> None:
-        first_line = str(error).strip().partition("\n")[0][:200]
-        self._go_eager(f"{type(error).__name__}: {first_line}")
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        self._go_eager(f"{type(error).__name__}: {' '.join(lines[:2])[:200]}")
 
     def _go_eager(self, reason: str) -> None:
         self.tally.fell_back = reason

@@ -1,7 +1,9 @@
 import copy
 import functools
 import gc
-import warnings
+import os
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -168,6 +170,20 @@ def test_a_graph_may_be_kept_for_a_second_backward(use_backend):
     torch.testing.assert_close(net.blocks[0].linear.weight.grad, 2 * first)
 
 
+@pytest.mark.parametrize("options", [MODEL, CompileOptions()], ids=["model", "regions"])
+def test_a_call_whose_input_is_differentiated_runs_eager(use_backend, options):
+    net = nn.Sequential(*(nn.Sequential(nn.Linear(1, 1), nn.Tanh()) for _ in range(2)))
+    with FakeSite(net) as site:
+        result = apply(site, options)
+        x = torch.ones(4, 1, requires_grad=True)
+        (first,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        first.square().sum().backward()
+        assert result.engaged() is None
+        assert len(site.notes) == 1
+        net(torch.ones(4, 1))
+        assert result.engaged() is not None
+
+
 def test_a_unit_that_is_never_called_proves_nothing(use_backend):
     class Bypassed(Net):
         def training_loss(self, x):
@@ -262,24 +278,27 @@ def test_regions_are_the_outermost_blocks_of_one_class():
     net.stem = nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU(), nn.ReLU())
     net.stages = nn.ModuleList([Stage(), Stage()])
     net.single = Stage()
-    names = dict(units_of({"root": net}, "regions"))
-    assert list(names) == ["root.stages.0", "root.stages.1", "root.single.layers.0", "root.single.layers.1"]
+    names = [unit.name for unit in units_of({"root": net}, "regions")]
+    assert names == ["root.stages.0", "root.stages.1", "root.single.layers.0", "root.single.layers.1"]
 
 
 @pytest.mark.slow
-def test_a_missing_compiler_falls_back(monkeypatch):
-    import torch._inductor.config as inductor_config
-    from torch._inductor.cpp_builder import cpp_compiler_search
-
-    monkeypatch.setattr(inductor_config.cpp, "cxx", ("no-such-compiler",))
-    monkeypatch.setattr(inductor_config, "force_disable_caches", True)
-    cpp_compiler_search.cache_clear()
-    net = make()
-    site = FakeSite(net)
-    result = apply(site, MODEL)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        net(torch.randn(8, 4)).sum().backward()
-    cpp_compiler_search.cache_clear()
-    assert result.engaged() is None
-    assert len(site.notes) == 1
+def test_a_missing_compiler_falls_back(tmp_path):
+    program = """
+import torch
+from torch import nn
+from fulltilt.techniques.compile.apply import apply
+from fulltilt.techniques.compile.spec import CompileOptions
+from fulltilt.testing.fake_site import FakeSite
+net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+expected = net(torch.ones(1, 4))
+site = FakeSite(net)
+result = apply(site, CompileOptions(scope="model"))
+assert torch.equal(net(torch.ones(1, 4)), expected)
+assert result.engaged() is None
+print(*site.notes)
+"""
+    environment = {**os.environ, "CXX": "no-such-compiler", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("runs eager") == 1
