@@ -184,12 +184,19 @@ def test_a_journal_broken_in_the_middle(tmp_path, scripts):
     assert_one_clear_message(done, 2, "line 1 of", "Remove that line")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk(tmp_path, scripts):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "journal.jsonl").symlink_to("/dev/full")
-    done = tune(tmp_path, sys.executable, str(scripts / "plain.py"), "3")
-    assert_one_clear_message(done, 1, "No space left on device", "--out")
+@pytest.mark.parametrize(
+    ("largest_file", "words"),
+    [(100, ("journal", "cannot be written", "--out")), (2000, ("cannot write its record", "TMPDIR"))],
+)
+def test_a_disk_on_which_nothing_more_can_be_written(tmp_path, scripts, largest_file, words):
+    """A limit on the size of files gives the same kind of error as a full disk, in every process of the tune."""
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({largest_file}, {largest_file}));"
+    program = f"{limit} from fulltilt.cli import main; main()"
+    command = ["tune", "--quiet", "--out", "out", "--", sys.executable, str(scripts / "plain.py"), "3"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert_one_clear_message(done, 1, *words)
     assert orphans(tmp_path) == []
 
 

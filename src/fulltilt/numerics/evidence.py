@@ -216,7 +216,7 @@ def _optimizer_signatures(optimizers: Mapping[str, torch.optim.Optimizer]) -> di
         state = optimizer.state_dict()
         for index, group in enumerate(state["param_groups"]):
             for key, value in group.items():
-                plain = isinstance(value, bool | int | str | type(None))
+                plain = isinstance(value, bool | int | float | str | type(None))
                 signatures[f"{root}.group{index}.{key}"] = repr(value) if plain else type(value).__name__
         for index, values in state["state"].items():
             for key, value in values.items() if isinstance(values, dict) else ():

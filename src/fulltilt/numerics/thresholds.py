@@ -8,9 +8,9 @@ runs of its envelope. An envelope is the largest of few (two or three) runs, and
 autocast, which rounds in every operation and not only once, needed 2.2."""
 
 EACH_FACTOR = 6.0
-"""The same for the gradient or the update of one parameter: the worst of many, some of a few elements that Adam moves by
-the sign of a gradient. bfloat16 autocast needed 3.8, for a bias of 32 elements; a parameter whose gradient is lost is
-off by all of its norm, 7 times an envelope of 14 %, the widest that was seen."""
+"""The same for the gradient or the update of one parameter: the worst of many, some of a few elements that Adam moves
+by the sign of a gradient. bfloat16 autocast needed 3.8, for a bias of 32 elements. A parameter whose gradient is lost
+is off by all of its norm, 7 times an envelope of 14 %, the widest that was seen."""
 
 TOTAL_FACTOR = 3.0
 """The same over all parameters together, where chance averages out. channels_last needed 2.2, bfloat16 autocast 1.5."""

@@ -45,6 +45,9 @@ class Challenge:
     """Start A anew for every pair: restarts of both are then in the interval."""
     early_stop: bool = True
     judge: Judge | None = None
+    b_trial: str = ""
+    """Name of B's trial, where its record is to serve again; a running number otherwise."""
+    b_role: Role = Role.CANDIDATE
 
 
 class Laboratory:
@@ -222,7 +225,7 @@ class Laboratory:
         a, problem = self._incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
         if a is None:
             return None, problem, None
-        b = self._start(self._plan(challenge.b))
+        b = self._start(self._plan(challenge.b, name=challenge.b_trial, role=challenge.b_role))
         self._challenger = b
         ready = b.wait_ready(self._patience())
         if isinstance(ready, Ended) and not (ready.outcome is Outcome.ENDED and b.record is not None):
@@ -314,9 +317,9 @@ class Laboratory:
 
     # Processes
 
-    def _plan(self, choices: Choices) -> TrialPlan:
+    def _plan(self, choices: Choices, *, name: str = "", role: Role = Role.CANDIDATE) -> TrialPlan:
         return TrialPlan(
-            trial=self._new_name(choices), role=Role.CANDIDATE, techniques=choices, evidence=self.evidence_request()
+            trial=name or self._new_name(choices), role=role, techniques=choices, evidence=self.evidence_request()
         )
 
     def _new_name(self, choices: Choices) -> str:

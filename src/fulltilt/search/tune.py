@@ -26,7 +26,7 @@ from fulltilt.search.fingerprint import fingerprint_of
 from fulltilt.search.laboratory import Challenge, Choices, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
 from fulltilt.search.progress import Progress
-from fulltilt.search.verdicts import Judge
+from fulltilt.search.verdicts import Judge, own_rounding
 from fulltilt.technique import Spec
 from fulltilt.units import format_seconds
 
@@ -77,7 +77,7 @@ class Tune:
             self._too_short(baseline.num_steps)
             return self.result()
         evidence, site, phases = _seen(baseline)
-        judge = Judge(self._laboratory, evidence, self._specs.__getitem__)
+        judge = Judge(self._laboratory, evidence, self._specs.__getitem__, own_rounding=own_rounding(site))
         self._measure_noise(judge)
         self._try_candidates(judge, site, phases)
         if self.findings.recipe:
@@ -128,12 +128,12 @@ class Tune:
     def _measure_noise(self, judge: Judge) -> None:
         """The command against itself: what a difference must exceed here."""
         self._progress.stage("running it again, for its own noise in time and numbers")
-        judge.repeat()
         laboratory = self._laboratory
         record = laboratory.compare(
-            Challenge(key=comparison_key("aa", (), ()), a=(), b=(), early_stop=False, max_pairs=1)
+            Challenge(key=comparison_key("aa", (), ()), a=(), b=(), b_trial="repeat", b_role=Role.REPEAT)
         )
         laboratory.dismiss()
+        judge.repeat()
         laboratory.aa_pairs = list(record.pairs)
 
     def _try_candidates(self, judge: Judge, site: SiteRecord, phases: PhaseRecord) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fulltilt.numerics.verdict import judge
 from fulltilt.records.journal import VerdictRecord
-from fulltilt.records.record import Evidence, WorkerRecord
+from fulltilt.records.record import Evidence, SiteRecord, WorkerRecord
 from fulltilt.records.request import EvidenceRequest, TechniqueChoice
 from fulltilt.records.words import Numerics, Role
 from fulltilt.search.laboratory import Choices, Laboratory
@@ -16,11 +16,31 @@ _NUM_ROUNDING_RUNS = 2
 _RESEED = 20_011
 
 
+_ROUNDING_OF = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def own_rounding(site: SiteRecord | None) -> float:
+    """Relative rounding of what the script computes in by itself, where that is less than float32."""
+    if site is None:
+        return 0.0
+    dtypes = {dtype for module in site.modules for dtype in module.dtypes} | {site.autocast_by_user}
+    return max((_ROUNDING_OF.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+
+
 class Judge:
     """Call it with the evidence of a run under `choices`; it compares with the baseline's."""
 
-    def __init__(self, laboratory: Laboratory, baseline: Evidence, spec_of: Callable[[str], Spec]) -> None:
+    def __init__(
+        self,
+        laboratory: Laboratory,
+        baseline: Evidence,
+        spec_of: Callable[[str], Spec],
+        *,
+        own_rounding: float = 0.0,
+    ) -> None:
         self._laboratory, self._baseline, self._spec_of = laboratory, baseline, spec_of
+        self._own_rounding = own_rounding
+        """Of the script itself: an envelope narrower than this would perturb nothing."""
         self._records: dict[str, Evidence] = {}
 
     def repeat(self) -> Evidence:
@@ -59,7 +79,7 @@ class Judge:
         return any(self._spec_of(choice.name).changes_draws for choice in choices)
 
     def _rounding(self, choices: Choices) -> tuple[Evidence, ...]:
-        relative = max(self._relative_of(choice) for choice in choices)
+        relative = max(self._own_rounding, *(self._relative_of(choice) for choice in choices))
         requested = self._laboratory.evidence_request().num_steps
         return tuple(
             self._evidence(

@@ -3,6 +3,7 @@
     worker -> parent   {"kind": "training", "pid": 1, "startup_seconds": 2.1}       the first training call
                        {"kind": "beat", "step": 7}                                  at most one a second
                        {"kind": "ready", "steps": 8, "step_seconds": [...]}         record.json is written; waiting
+                       {"kind": "storage", "message": "..."}                        record.json cannot be written
                        {"kind": "block", "steps": 20, "seconds": 1.1, "step_seconds": [...]}        done; waiting
     parent -> worker   {"kind": "go", "steps": 20}   {"kind": "stop"}
 

@@ -243,9 +243,13 @@ class Trial:
             notes=tuple(self._session.site.notes),
         )
         path = os.path.join(self._request.directory, "record.json")
-        with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(to_json(record))
-        os.replace(path + ".part", path)
+        try:
+            with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(to_json(record))
+            os.replace(path + ".part", path)
+        except OSError as error:
+            if self._wire is not None:
+                self._wire.send(kind="storage", message=f"{path}: {error.strerror or error}")
 
     def _synchronize(self) -> None:
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -265,6 +265,11 @@ class SubprocessTrial:
         self._heard = time.monotonic()
         if message["kind"] == "training":
             self._startup_seconds = float(message["startup_seconds"])
+        if message["kind"] == "storage":
+            raise StorageError(
+                f"a trial cannot write its record: {message['message']}",
+                hint="Free some space there, or point TMPDIR at another disk; finished trials are kept.",
+            )
         if message["kind"] == "beat":
             self.num_steps = max(self.num_steps, int(message["step"]))
 
