@@ -55,7 +55,7 @@ class TerminalProgress:
         outcome = result.outcome.value.replace("_", " ")
         self._console.print(f"{mark} {_escape(name)}: {outcome}{speed}  [dim]{_escape(result.reason[:160])}[/]")
 
-    def tick(self, *, spent: float, budget: float, expected: float) -> None:
+    def tick(self, *, spent: float, budget: float) -> None:
         self._times = f"{format_seconds(max(1.0, spent))} of at most {format_seconds(budget)}"
         if time.monotonic() - self._last_shown > 0.5:
             self._show()

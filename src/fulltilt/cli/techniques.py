@@ -24,7 +24,8 @@ def techniques(json: Json = False) -> None:
     from fulltilt.report.techniques_table import TechniqueRow, print_techniques
     from fulltilt.techniques import all_specs
 
-    environment = probe([shutil.which("python") or sys.executable])
+    pythons = dict.fromkeys(filter(None, (shutil.which("python"), sys.executable)))
+    environment = next(filter(None, (probe([python]) for python in pythons)), None)
     machine = this_machine()
     if environment is not None:
         machine = with_environment(machine, environment)

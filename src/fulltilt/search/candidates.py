@@ -25,6 +25,8 @@ class Candidate:
     spec: Spec
     options: Any
     bound: float
+    setting: int = 0
+    """0 for the most promising options of the technique, 1 for the next, ..."""
 
     @property
     def choice(self) -> TechniqueChoice:
@@ -42,7 +44,7 @@ class Selection:
 def select(
     specs: Sequence[Spec], *, machine: MachineRecord, site: SiteRecord, phases: PhaseRecord, allow_lossy: bool = False
 ) -> Selection:
-    """Candidates by falling bound; the order of `specs` decides between equals."""
+    """First settings before second ones, then by falling bound; the order of `specs` decides between equals."""
     candidates: list[Candidate] = []
     left_out: list[TechniqueResult] = []
     for spec in specs:
@@ -55,9 +57,12 @@ def select(
                     name=spec.name, options={}, outcome=outcome, reason=reason or "nothing to try on this script"
                 )
             )
-        candidates += [Candidate(spec=spec, options=options, bound=bound) for options in option_sets]
+        candidates += [
+            Candidate(spec=spec, options=options, bound=bound, setting=setting)
+            for setting, options in enumerate(option_sets)
+        ]
     order = {spec.name: index for index, spec in enumerate(specs)}
-    candidates.sort(key=lambda candidate: (-min(candidate.bound, _UNBOUNDED), order[candidate.spec.name]))
+    candidates.sort(key=lambda c: (c.setting, -min(c.bound, _UNBOUNDED), order[c.spec.name]))
     return Selection(candidates=tuple(candidates), left_out=tuple(left_out))
 
 

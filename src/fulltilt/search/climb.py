@@ -13,7 +13,8 @@ from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.result import TechniqueResult
 from fulltilt.records.words import TechniqueOutcome
 from fulltilt.search.candidates import Candidate
-from fulltilt.search.laboratory import Challenge, Choices, Laboratory
+from fulltilt.search.laboratory import Challenge, Laboratory
+from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge
 

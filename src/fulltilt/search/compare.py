@@ -9,8 +9,9 @@ from fulltilt.records.journal import ComparisonRecord
 from fulltilt.records.request import EvidenceRequest
 from fulltilt.records.words import Role
 from fulltilt.search.climb import comparison_key
-from fulltilt.search.laboratory import Challenge, Choices, Laboratory, command_failed
+from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS
+from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge
 from fulltilt.technique import Spec

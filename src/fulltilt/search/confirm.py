@@ -7,11 +7,12 @@ import dataclasses
 from fulltilt.records.journal import ComparisonRecord, SpeedupInterval
 from fulltilt.records.result import AblationResult
 from fulltilt.search.climb import comparison_key
-from fulltilt.search.laboratory import Challenge, Choices, Laboratory
+from fulltilt.search.laboratory import Challenge, Laboratory
+from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge
 
-CONFIRMING_PAIRS = 2
+CONFIRMING_PAIRS = 3
 _BLOCKS_OF_A_CONFIRMATION = 10
 
 
@@ -19,7 +20,7 @@ def confirm(recipe: Choices, *, laboratory: Laboratory, judge: Judge) -> Compari
     """Fresh pairs of (untouched, recipe), start to end."""
     laboratory.release()
     judge.prepare(recipe)
-    pairs = CONFIRMING_PAIRS if laboratory.total_steps is None else 3 * CONFIRMING_PAIRS
+    pairs = CONFIRMING_PAIRS if laboratory.total_steps is None else 2 * CONFIRMING_PAIRS
     record = laboratory.compare(
         Challenge(key=comparison_key("confirm", (), recipe), a=(), b=recipe, max_pairs=pairs, fresh=True, judge=judge)
     )

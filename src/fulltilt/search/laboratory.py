@@ -1,35 +1,35 @@
 """Asks questions of the user's command and remembers the answers: every trial and comparison is run once.
 
-The incumbent, the process under the best recipe so far, stays alive between comparisons, so that its start-up is paid
-once. A challenger is measured against it in lockstep; if it wins, its process becomes the incumbent.
+What is asked stands in the journal, with its answer; a resumed tune asks the same questions and gets the old answers.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fulltilt.errors import CommandFailed, FulltiltError
+from fulltilt.errors import CommandFailed
 from fulltilt.measure.comparison import compare_pairs
 from fulltilt.measure.floor import aa_floor
 from fulltilt.measure.noise import is_busy
 from fulltilt.measure.sequential import should_stop
-from fulltilt.measure.warmup import warmup_excess_seconds, warmup_steps
-from fulltilt.records.codec import CodecError, from_json, to_plain
+from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.journal import ComparisonRecord, PairedBlock, PairRecord, TrialRecord, VerdictRecord
 from fulltilt.records.record import Evidence, WorkerRecord
-from fulltilt.records.request import EvidenceRequest, TechniqueChoice
+from fulltilt.records.request import EvidenceRequest
 from fulltilt.records.words import Outcome, Role
 from fulltilt.search.budget import Budget
+from fulltilt.search.notes import Notes
 from fulltilt.search.pace import Pace, measured_pace, opening_pace
+from fulltilt.search.processes import Choices, Processes
 from fulltilt.search.progress import Progress
 from fulltilt.trials.contract import Ended, Executor, LiveTrial, Ready, TrialPlan
 from fulltilt.trials.journal import Journal
 from fulltilt.trials.lockstep import run_lockstep
 
-Choices = tuple[TechniqueChoice, ...]
 Judge = Callable[[Evidence, Choices], VerdictRecord]
 
 
@@ -63,18 +63,34 @@ class Laboratory:
         progress: Progress,
         num_cpus: int,
     ) -> None:
-        self._executor, self._journal, self._directory = executor, journal, directory
-        self._progress, self._num_cpus = progress, num_cpus
-        self.budget = budget
-        self.pace = Pace()
-        self.total_steps: int | None = None
-        self.step_seconds = 0.0
-        self.seconds_to_ready = 0.0
+        self._journal, self._directory, self._num_cpus = journal, directory, num_cpus
+        self._notes = Notes(directory / "trials" / "pace.json")
+        self._processes = Processes(executor, journal, budget=budget, progress=progress, notes=self._notes)
         self.aa_pairs: list[PairRecord] = []
-        self._incumbent: LiveTrial | None = None
-        self._challenger: LiveTrial | None = None
-        self._excess: dict[str, float] = {}
-        self._number = len(journal.trials)
+
+    @property
+    def budget(self) -> Budget:
+        return self._processes.budget
+
+    @property
+    def pace(self) -> Pace:
+        """The rhythm of all comparisons."""
+        return self._processes.pace
+
+    @property
+    def total_steps(self) -> int | None:
+        """Training steps of the whole run, where it was seen to end."""
+        return self._notes.pacing.total_steps
+
+    @property
+    def step_seconds(self) -> float:
+        """Of the untouched command."""
+        return self._notes.pacing.step_seconds
+
+    @property
+    def seconds_to_ready(self) -> float:
+        """From the start of the untouched command until its evidence was recorded."""
+        return self._notes.pacing.seconds_to_ready
 
     @property
     def floor(self) -> float:
@@ -84,6 +100,21 @@ class Laboratory:
     @property
     def trials(self) -> tuple[TrialRecord, ...]:
         return tuple(self._journal.trials)
+
+    def adopt(self) -> None:
+        """The challenger of the last comparison has won."""
+        self._processes.adopt()
+
+    def dismiss(self) -> None:
+        """The challenger of the last comparison is done with."""
+        self._processes.dismiss()
+
+    def release(self) -> None:
+        """End both processes."""
+        self._processes.release()
+
+    def close(self) -> None:
+        self._processes.close()
 
     # Questions about numbers
 
@@ -96,33 +127,25 @@ class Laboratory:
         known = self._known_record(trial)
         if known is not None:
             return known
-        live = self._start(TrialPlan(trial=trial, role=role, evidence=evidence, profile_steps=profile_steps))
-        ready = live.wait_ready(self._patience())
+        live = self._processes.start(TrialPlan(trial=trial, role=role, evidence=evidence, profile_steps=profile_steps))
+        ready = live.wait_ready(self._processes.patience())
         if isinstance(ready, Ready) and role is Role.BASELINE:
-            self.seconds_to_ready = ready.seconds_to_ready
-            self._measure_pace(live)
-        self._close(live)
-        record = live.record
-        ended = live.ended
-        if record is None or record.evidence is None or not record.evidence.num_steps:
-            raise command_failed(ended)
+            self._measure_pace(live, ready)
+        self._processes.end(live)
         if isinstance(ready, Ended) and ready.outcome is not Outcome.ENDED:
             raise command_failed(ready)
-        if isinstance(ended, Ended) and ended.outcome is Outcome.ENDED:
-            self.total_steps = ended.num_steps
+        record = live.record
+        if record is None or record.evidence is None or not record.evidence.num_steps:
+            raise command_failed(live.ended)
+        self._note_end(live.ended)
         return record
 
     def settle_pace(self, baseline: WorkerRecord) -> None:
-        """Fix the rhythm of all comparisons once the baseline is known (also when it came from the journal)."""
-        notes = self._read_notes()
-        if notes:
-            self.total_steps, self.step_seconds = notes["total_steps"], notes["step_seconds"]
-            self.seconds_to_ready = notes["seconds_to_ready"]
+        """Fix the rhythm of all comparisons, once the baseline is known."""
         if not self.step_seconds and baseline.phases is not None:
-            self.step_seconds = baseline.phases.step_seconds
-        self._write_notes()
-        self.pace = measured_pace(
-            opening_pace(self.total_steps if self._is_short() else None),
+            self._notes.change(step_seconds=baseline.phases.step_seconds)
+        self._processes.pace = measured_pace(
+            opening_pace(self.total_steps),
             step_seconds=max(self.step_seconds, 1e-6),
             budget_seconds=self.budget.seconds,
             total_steps=self.total_steps,
@@ -131,6 +154,32 @@ class Laboratory:
     def evidence_request(self) -> EvidenceRequest:
         return EvidenceRequest(num_steps=self.pace.evidence_steps)
 
+    def _measure_pace(self, live: LiveTrial, ready: Ready) -> None:
+        """Run plain steps for two seconds or so: the time of a step, and whether the run ends."""
+        self._notes.change(seconds_to_ready=ready.seconds_to_ready)
+        num_steps, seconds = 1, 0.0
+        while seconds < 2.0:
+            block = live.run_block(num_steps, self._processes.patience())
+            if isinstance(block, Ended):
+                return
+            seconds += block.seconds
+            self._notes.change(step_seconds=block.seconds_per_step)
+            num_steps = max(1, min(num_steps * 4, round(1.0 / max(block.seconds_per_step, 1e-6))))
+
+    def _note_end(self, ended: Ended | None) -> None:
+        if ended is not None and ended.outcome is Outcome.ENDED and ended.num_steps:
+            self._notes.change(total_steps=ended.num_steps)
+
+    def _known_record(self, trial: str) -> WorkerRecord | None:
+        finished = (Outcome.FINISHED, Outcome.ENDED)
+        if not any(known.trial == trial and known.outcome in finished for known in self._journal.trials):
+            return None
+        try:
+            text = (self._directory / "trials" / trial / "record.json").read_text(encoding="utf-8", errors="replace")
+            return from_json(WorkerRecord, text)
+        except (OSError, CodecError):
+            return None
+
     # Questions about speed
 
     def compare(self, challenge: Challenge) -> ComparisonRecord:
@@ -138,36 +187,14 @@ class Laboratory:
         known = self._journal.comparisons.get(challenge.key)
         if known is not None:
             return known
-        begun = self._executor.now()
-        record = self._compare(challenge)
-        record = dataclasses.replace(record, wall_seconds=self._executor.now() - begun)
+        begun = self._processes.now()
+        record = dataclasses.replace(self._compare(challenge), wall_seconds=self._processes.now() - begun)
         self._journal.append(record)
         return record
 
-    def adopt(self) -> None:
-        """The challenger has won: its process is the incumbent now."""
-        self._close(self._incumbent)
-        self._incumbent, self._challenger = self._challenger, None
-
-    def dismiss(self) -> None:
-        """The challenger is done with."""
-        self._close(self._challenger)
-        self._challenger = None
-
-    def release(self) -> None:
-        """End both processes."""
-        self.dismiss()
-        self._close(self._incumbent)
-        self._incumbent = None
-
-    def close(self) -> None:
-        self._incumbent = self._challenger = None
-        self._executor.close()
-
     def excess_seconds(self, choices: Choices) -> float | None:
-        """What starting under these techniques cost beyond its steps: start-up, compilation, warm-up."""
-        noted: float | None = self._read_notes().get("excess", {}).get(_text_of(choices))
-        return self._excess.get(_text_of(choices), noted)
+        """What starting under these techniques cost beyond its steps; None when it was never done."""
+        return self._notes.excess_of(choices)
 
     def _compare(self, challenge: Challenge) -> ComparisonRecord:
         parts: list[ComparisonRecord] = []
@@ -221,76 +248,40 @@ class Laboratory:
     def _run_pair(
         self, challenge: Challenge, number: int
     ) -> tuple[PairRecord | None, Ended | None, WorkerRecord | None]:
-        self.dismiss()
-        a, problem = self._incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
+        processes = self._processes
+        processes.dismiss()
+        a, problem = processes.incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
         if a is None:
             return None, problem, None
-        b = self._start(self._plan(challenge.b, name=challenge.b_trial, role=challenge.b_role))
-        self._challenger = b
-        ready = b.wait_ready(self._patience())
-        if isinstance(ready, Ended) and not (ready.outcome is Outcome.ENDED and b.record is not None):
-            return None, ready, None
+        b, ready = processes.challenge(processes.plan(challenge.b, name=challenge.b_trial, role=challenge.b_role))
         record = b.record
+        if isinstance(ready, Ended) and (ready.outcome is not Outcome.ENDED or record is None):
+            return None, ready, None
         verdict = self._verdict(challenge, record)
         if record is not None and (_without_effect(record, challenge) or (verdict is not None and not verdict.kept)):
             return None, None, record  # needs no timing
-        warm = self._warm(b, ready) if isinstance(ready, Ready) else 0
+        warmup = processes.warm(b, ready) if isinstance(ready, Ready) else 0
+        pair, ended = self._run_blocks(a, b, challenge)
+        return dataclasses.replace(pair, warmup_steps=warmup), ended, record
+
+    def _run_blocks(self, a: LiveTrial, b: LiveTrial, challenge: Challenge) -> tuple[PairRecord, Ended | None]:
         blocks, ended = run_lockstep(
-            a, b, num_steps=self.pace.block_steps, stop=self._stop_rule(challenge), deadline=self._patience()
+            a,
+            b,
+            num_steps=self.pace.block_steps,
+            stop=self._stop_rule(challenge),
+            deadline=self._processes.patience(),
         )
         if ended is not None and ended.outcome is Outcome.ENDED:
-            self._note_total_steps(ended)
-            self._drop_ended()
+            self._note_end(ended)
+            self._processes.drop_ended()
             ended = None
-        pair = PairRecord(
-            a_trial=a.plan.trial,
-            b_trial=b.plan.trial,
-            blocks=tuple(self._marked(block) for block in blocks),
-            warmup_steps=warm,
-        )
-        return pair, ended, record
-
-    def _incumbent_for(self, choices: Choices, *, fresh: bool) -> tuple[LiveTrial | None, Ended | None]:
-        live = self._incumbent
-        if live is not None and not fresh and live.plan.techniques == choices and self._has_steps_left(live):
-            return live, None
-        self._close(live)
-        self._incumbent = live = self._start(self._plan(choices))
-        ready = live.wait_ready(self._patience())
-        if isinstance(ready, Ended):
-            return (live, None) if ready.outcome is Outcome.ENDED and self._is_short() else (None, ready)
-        self._warm(live, ready)
-        return live, None
-
-    def _has_steps_left(self, live: LiveTrial) -> bool:
-        """Can it still serve in a comparison, or will its run have come to its end before?"""
-        if live.ended is not None:
-            return False
-        needed = self.pace.warmup_steps + self.pace.max_blocks * self.pace.block_steps
-        return self.total_steps is None or live.num_steps + needed <= self.total_steps
-
-    def _warm(self, live: LiveTrial, ready: Ready) -> int:
-        """Run steps until they are warm, by their own times; at least `pace.warmup_steps`."""
-        seconds = list(ready.step_seconds)
-        num_steps = 0
-        for _ in range(4):
-            block = live.run_block(max(1, self.pace.warmup_steps), self._patience())
-            if isinstance(block, Ended):
-                break
-            num_steps += block.num_steps
-            seconds += block.step_seconds
-            if self.total_steps is not None or warmup_steps(seconds) <= len(seconds) - block.num_steps:
-                break
-        steady = sorted(seconds[-max(1, num_steps) :])[max(1, num_steps) // 2]
-        excess = max(0.0, ready.seconds_to_ready - len(ready.step_seconds) * steady)
-        excess += warmup_excess_seconds(seconds[len(ready.step_seconds) :], num_steps) if num_steps > 3 else 0.0
-        self._excess.setdefault(_text_of(live.plan.techniques), excess)
-        self._write_notes()
-        return num_steps
+        marked = tuple(self._marked(block) for block in blocks)
+        return PairRecord(a_trial=a.plan.trial, b_trial=b.plan.trial, blocks=marked), ended
 
     def _stop_rule(self, challenge: Challenge) -> Callable[[Sequence[PairedBlock]], bool]:
         def stop(blocks: Sequence[PairedBlock]) -> bool:
-            self._tick()
+            self._processes.tick()
             if len(blocks) >= self.pace.max_blocks or self.budget.remaining <= 0:
                 return True
             if not challenge.early_stop:
@@ -315,104 +306,9 @@ class Laboratory:
     def _aa_log_ratios(self, challenge: Challenge) -> tuple[float, ...]:
         return () if challenge.a == challenge.b else pair_log_ratios(self.aa_pairs)
 
-    # Processes
-
-    def _plan(self, choices: Choices, *, name: str = "", role: Role = Role.CANDIDATE) -> TrialPlan:
-        return TrialPlan(
-            trial=name or self._new_name(choices), role=role, techniques=choices, evidence=self.evidence_request()
-        )
-
-    def _new_name(self, choices: Choices) -> str:
-        self._number += 1
-        return f"{self._number:03d}-" + ("+".join(choice.name for choice in choices) or "plain")[:60]
-
-    def _start(self, plan: TrialPlan) -> LiveTrial:
-        self._tick()
-        return self._executor.start(plan)
-
-    def _close(self, live: LiveTrial | None) -> None:
-        if live is not None:
-            record = live.close()
-            if all(known.trial != record.trial for known in self._journal.trials):
-                self._journal.append(record)
-
-    def _drop_ended(self) -> None:
-        """Processes that have come to their own end cannot serve in the next pair."""
-        if self._incumbent is not None and self._incumbent.ended is not None:
-            self._close(self._incumbent)
-            self._incumbent = None
-
-    def _patience(self) -> float:
-        """The time of the executor's clock at which a trial is given up: a while past the budget, never at once."""
-        return max(self.budget.deadline, self._executor.now() + 30.0)
-
-    def _tick(self) -> None:
-        self._progress.tick(
-            spent=self.budget.spent, budget=self.budget.seconds, expected=max(self.budget.spent, self.budget.seconds)
-        )
-
-    # What is known of the length and speed of the run
-
-    def _measure_pace(self, live: LiveTrial) -> None:
-        """Run plain steps for two seconds or so: the time of a step, and whether the run ends."""
-        num_steps, seconds, steps = 1, 0.0, 0
-        while seconds < 2.0:
-            block = live.run_block(num_steps, self._patience())
-            if isinstance(block, Ended):
-                self._note_total_steps(block)
-                return
-            seconds, steps = seconds + block.seconds, steps + block.num_steps
-            self.step_seconds = block.seconds_per_step
-            num_steps = max(1, min(num_steps * 4, round(1.0 / max(block.seconds_per_step, 1e-6))))
-
-    def _note_total_steps(self, ended: Ended) -> None:
-        if ended.outcome is Outcome.ENDED and ended.num_steps:
-            self.total_steps = ended.num_steps
-
-    def _is_short(self) -> bool:
-        return self.total_steps is not None
-
-    # The journal's neighbours on disk
-
-    def _known_record(self, trial: str) -> WorkerRecord | None:
-        finished = (Outcome.FINISHED, Outcome.ENDED)
-        if not any(known.trial == trial and known.outcome in finished for known in self._journal.trials):
-            return None
-        try:
-            text = (self._directory / "trials" / trial / "record.json").read_text(encoding="utf-8", errors="replace")
-            return from_json(WorkerRecord, text)
-        except (OSError, CodecError):
-            return None
-
-    def _notes_path(self) -> Path:
-        return self._directory / "trials" / "pace.json"
-
-    def _read_notes(self) -> dict:  # type: ignore[type-arg]
-        try:
-            notes: dict = json.loads(self._notes_path().read_text(encoding="utf-8"))  # type: ignore[type-arg]
-            return notes
-        except (OSError, ValueError):
-            return {}
-
-    def _write_notes(self) -> None:
-        notes = {
-            "total_steps": self.total_steps,
-            "step_seconds": self.step_seconds,
-            "seconds_to_ready": self.seconds_to_ready,
-            "excess": {**self._read_notes().get("excess", {}), **self._excess},
-        }
-        try:
-            self._notes_path().parent.mkdir(parents=True, exist_ok=True)
-            self._notes_path().write_text(json.dumps(notes), encoding="utf-8")
-        except OSError as error:
-            raise FulltiltError(f"{self._notes_path()} cannot be written: {error.strerror or error}") from error
-
 
 def pair_log_ratios(pairs: Sequence[PairRecord]) -> tuple[float, ...]:
     """The log ratio of each pair of identical processes: how far restarts differ here."""
-    import math
-    import statistics
-
     return tuple(
         statistics.median(math.log(block.a.seconds_per_step / block.b.seconds_per_step) for block in pair.blocks)
         for pair in pairs
@@ -463,7 +359,3 @@ def _answer(
         no_effect=no_effect,
         details=details or {},
     )
-
-
-def _text_of(choices: Choices) -> str:
-    return json.dumps(to_plain(choices), sort_keys=True)

@@ -19,8 +19,8 @@ class Progress(Protocol):
     def found(self, result: TechniqueResult) -> None:
         """A technique's outcome is known."""
 
-    def tick(self, *, spent: float, budget: float, expected: float) -> None:
-        """Seconds spent, allowed, and expected in all."""
+    def tick(self, *, spent: float, budget: float) -> None:
+        """Seconds spent and allowed."""
 
     def note(self, text: str) -> None:
         """Something worth a line."""
@@ -38,7 +38,7 @@ class Silent:
     def found(self, result: TechniqueResult) -> None:
         pass
 
-    def tick(self, *, spent: float, budget: float, expected: float) -> None:
+    def tick(self, *, spent: float, budget: float) -> None:
         pass
 
     def note(self, text: str) -> None:

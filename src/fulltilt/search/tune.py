@@ -23,8 +23,9 @@ from fulltilt.search.candidates import select
 from fulltilt.search.climb import climb, comparison_key
 from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_that_hurt
 from fulltilt.search.fingerprint import fingerprint_of
-from fulltilt.search.laboratory import Challenge, Choices, Laboratory, command_failed
+from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
+from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge, own_rounding
 from fulltilt.technique import Spec

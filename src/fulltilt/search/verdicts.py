@@ -9,7 +9,8 @@ from fulltilt.records.journal import VerdictRecord
 from fulltilt.records.record import Evidence, SiteRecord, WorkerRecord
 from fulltilt.records.request import EvidenceRequest, TechniqueChoice
 from fulltilt.records.words import Numerics, Role
-from fulltilt.search.laboratory import Choices, Laboratory
+from fulltilt.search.laboratory import Laboratory
+from fulltilt.search.processes import Choices
 from fulltilt.technique import Spec
 
 _NUM_ROUNDING_RUNS = 2
