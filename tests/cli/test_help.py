@@ -22,7 +22,11 @@ OPTIONS = {
 
 def fulltilt(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "fulltilt", *arguments], capture_output=True, text=True, check=False, env={"COLUMNS": "200"}
+        [sys.executable, "-m", "fulltilt", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "200"},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

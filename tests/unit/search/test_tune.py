@@ -24,16 +24,16 @@ class Options:
 
 
 def spec(name, **changes):
-    defaults = dict(
-        name=name,
-        summary="",
-        options=Options,
-        stage=Stage.MODEL,
-        numerics=Numerics.ROUNDING,
-        apply="none:none",
-        candidates=lambda machine, site, phases: (Options(),),
-        rounding=lambda options: 2.0**-8,
-    )
+    defaults = {
+        "name": name,
+        "summary": "",
+        "options": Options,
+        "stage": Stage.MODEL,
+        "numerics": Numerics.ROUNDING,
+        "apply": "none:none",
+        "candidates": lambda machine, site, phases: (Options(),),
+        "rounding": lambda options: 2.0**-8,
+    }
     return Spec(**{**defaults, **changes})
 
 
@@ -88,7 +88,7 @@ def test_what_is_faster_is_kept_and_what_is_not_is_left(search):
 
 
 def test_wrong_numbers_are_refused_whatever_they_gain(search):
-    result, executor = search(MockScript(speedups={"wrong": 5.0}, shifts={"wrong": 0.3}), [spec("wrong")])
+    result, _executor = search(MockScript(speedups={"wrong": 5.0}, shifts={"wrong": 0.3}), [spec("wrong")])
     assert result.recipe.techniques == ()
     assert outcomes(result) == {"wrong": TechniqueOutcome.BROKE_NUMERICS}
     assert result.techniques[0].verdict.broken
@@ -135,7 +135,7 @@ def test_three_steps_are_too_few_to_compare(search):
 
 def test_a_short_run_is_compared_by_restarting_it(search):
     script = MockScript(speedups={"fast": 2.0}, total_steps=40)
-    result, executor = search(script, [spec("fast")])
+    result, _executor = search(script, [spec("fast")])
     assert [choice.name for choice in result.recipe.techniques] == ["fast"]
 
 
