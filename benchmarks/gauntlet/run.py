@@ -119,7 +119,7 @@ def row_of(script: dict[str, Any], out: Path) -> str:
         return f"| {script['name']} | {script['kind']} | | failed: {said} | | | |"
     speedup, techniques = result["speedup"], result["recipe"]["techniques"]
     gain = f"{speedup['median']:.2f}x [{speedup['low']:.2f}, {speedup['high']:.2f}]" if techniques else "nothing helps"
-    kept = f"kept ({result['verdict']['numerics']})" if techniques else "untouched"
+    kept = f"kept ({result['verdict']['class']})" if techniques else "untouched"
     recipe = " + ".join(describe(choice) for choice in techniques) or "empty"
     step = result["baseline_step_seconds"] * 1000
     return (

@@ -52,6 +52,16 @@ def test_a_signal_ends_it_as_it_would_have():
     assert run(sys.executable, "-c", "import torch, os; os.kill(os.getpid(), 9)").returncode == -9
 
 
+def test_a_script_alone_is_short_for_python_and_the_script(tmp_path):
+    (tmp_path / "script.py").write_text("import sys, torch; print(sys.argv[1:])\n")
+    command = [sys.executable, "-m", "fulltilt", "run", "script.py", "--recipe", "3e-4", "-r"]
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+    assert (done.stdout, done.returncode) == ("['--recipe', '3e-4', '-r']\n", 0)
+
+
 def test_binary_output_passes_through():
     done = run(sys.executable, "-c", "import torch, sys; sys.stdout.buffer.write(bytes(range(256)))")
     assert done.stdout == bytes(range(256))

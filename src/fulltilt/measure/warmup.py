@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-_SETTLED_STEPS = 2
+_SETTLED_STEPS = 3
 """This many steps in a row at the steady level end the warm-up."""
 _DEVIATIONS = 4.0
 _MIN_RELATIVE_SPREAD = 0.03
@@ -15,7 +15,7 @@ def warmup_steps(step_seconds: Sequence[float]) -> int:
     """The number of leading steps that are slower than steady ones; at most half of all.
 
     Steady is the median of the second half, and what lies within four (robust) standard deviations above it. Warm-up
-    ends with the first two steps in a row that are steady, so that single slow steps later (an evaluation, the first
+    ends with the first three steps in a row that are steady, so that single slow steps later (an evaluation, the first
     step of a burst) are not taken for it.
     """
     if len(step_seconds) < 2 * _SETTLED_STEPS:

@@ -28,7 +28,7 @@ def to_json(record: Any) -> str:
 def to_plain(value: Any) -> Any:
     """`value` as dicts, lists, strings, numbers, booleans and None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {_key_of(field): to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
@@ -87,9 +87,10 @@ def _decode_dataclass(record_type: type, value: Any, path: str) -> Any:
     hints = _hints(record_type)
     fields = {field.name: field for field in dataclasses.fields(record_type)}
     _check_schema(fields, value, path)
-    arguments = {name: _decode(hints[name], value[name], f"{path}.{name}") for name in fields if name in value}
+    keys = {name: _key_of(field) for name, field in fields.items()}
+    arguments = {name: _decode(hints[name], value[key], f"{path}.{key}") for name, key in keys.items() if key in value}
     missing = [
-        name
+        keys[name]
         for name, field in fields.items()
         if name not in arguments
         and field.default is dataclasses.MISSING
@@ -135,6 +136,11 @@ def _decode_enum(hint: type[Enum], value: Any, path: str) -> Enum:
 def _expect(condition: bool, path: str, wanted: str, value: Any) -> None:
     if not condition:
         raise CodecError(f"{path} must be {wanted}, not {value!r}")
+
+
+def _key_of(field: dataclasses.Field[Any]) -> str:
+    """A field's name in JSON: its own, or the one its metadata gives (such as "class", which Python keeps to itself)."""
+    return str(field.metadata.get("json", field.name))
 
 
 @functools.cache

@@ -88,7 +88,7 @@ class SpeedupInterval:
 class VerdictRecord:
     """Are the numbers still right?"""
 
-    numerics: Numerics
+    numerics: Numerics = field(metadata={"json": "class"})
     """The class that was tested."""
     kept: bool
     evidence: tuple[str, ...]

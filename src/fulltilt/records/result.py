@@ -71,7 +71,8 @@ class TuneResult:
     techniques: tuple[TechniqueResult, ...]
     ablation: tuple[AblationResult, ...]
     break_even_steps: int | None
-    """Steps after which the extra start-up of the recipe has paid for itself; None when there is nothing to pay."""
+    """Steps after which the extra start-up of the recipe has paid for itself: 0 when it starts no more slowly, None
+    when that was not measured."""
     trials: tuple[TrialRecord, ...]
     wall_seconds: float
     summary: str

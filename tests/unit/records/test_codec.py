@@ -4,9 +4,9 @@ from dataclasses import dataclass
 import pytest
 
 from fulltilt.records.codec import CodecError, from_json, to_json
-from fulltilt.records.journal import ComparisonRecord, TrialRecord
+from fulltilt.records.journal import ComparisonRecord, TrialRecord, VerdictRecord
 from fulltilt.records.request import EvidenceRequest, Request, TechniqueChoice, TrialRequest
-from fulltilt.records.words import Outcome, Role
+from fulltilt.records.words import Numerics, Outcome, Role
 
 
 def test_a_nested_record_comes_back_equal():
@@ -56,6 +56,12 @@ def test_an_unknown_word_is_answered_with_the_known_ones():
     line = to_json(TrialRecord(trial="t", role=Role.BASELINE, techniques=(), outcome=Outcome.ENDED))
     with pytest.raises(CodecError, match="it can be finished, ended"):
         from_json(TrialRecord, line.replace('"ended"', '"vanished"'))
+
+
+def test_a_verdict_says_class_in_json():
+    verdict = VerdictRecord(numerics=Numerics.ROUNDING, kept=True, evidence=())
+    assert '"class":"ROUNDING"' in to_json(verdict)
+    assert from_json(VerdictRecord, to_json(verdict)) == verdict
 
 
 def test_a_comparison_without_pairs_comes_back():
