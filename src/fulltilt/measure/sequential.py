@@ -11,8 +11,8 @@ from fulltilt.measure.pair import estimate_pair
 from fulltilt.records.journal import PairedBlock
 
 LOOK_CONSTANT = 2.9
-"""Looking after every block up to sixteen times at z = 1.96 would err in a fifth of all cases. Pocock's (1977) constants
-for ten to twenty looks at 5 % are 2.56 to 2.67; the rest is for blocks that are not independent."""
+"""Looking after every block up to sixteen times at z = 1.96 would err in a fifth of all cases. Pocock's (1977)
+constants for ten to twenty looks at 5 % are 2.56 to 2.67; the rest is for blocks that are not independent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def _expect(condition: bool, path: str, wanted: str, value: Any) -> None:
 
 
 def _key_of(field: dataclasses.Field[Any]) -> str:
-    """A field's name in JSON: its own, or the one its metadata gives (such as "class", which Python keeps to itself)."""
+    """A field's name in JSON: its own, or the one its metadata gives (such as "class", a word of Python)."""
     return str(field.metadata.get("json", field.name))
 
 

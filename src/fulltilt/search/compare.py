@@ -52,7 +52,6 @@ class Compare:
                 b=b,
                 max_pairs=pairs,
                 fresh=True,
-                early_stop=False,
                 judge=judge,
             )
         )

@@ -43,7 +43,6 @@ class Challenge:
     max_pairs: int = 1
     fresh: bool = False
     """Start A anew for every pair: restarts of both are then in the interval."""
-    early_stop: bool = True
     judge: Judge | None = None
     b_trial: str = ""
     """Name of B's trial, where its record is to serve again; a running number otherwise."""
@@ -284,8 +283,6 @@ class Laboratory:
             self._processes.tick()
             if len(blocks) >= self.pace.max_blocks or self.budget.remaining <= 0:
                 return True
-            if not challenge.early_stop:
-                return False
             marked = [self._marked(block) for block in blocks]
             return should_stop(marked, floor=self.floor, max_blocks=self.pace.max_blocks).stop
 
@@ -295,7 +292,7 @@ class Laboratory:
         """Another restart, where it could still change the answer: a gain that is likely but not yet certain."""
         if not pairs or self.budget.remaining <= 0:
             return False
-        if challenge.fresh or not challenge.early_stop:
+        if challenge.fresh:
             return True
         interval = compare_pairs(pairs, extra_pair_log_ratios=self._aa_log_ratios(challenge))
         return interval.low <= 1.0 + self.floor < interval.median
