@@ -49,6 +49,10 @@ class Challenge:
     b_role: Role = Role.CANDIDATE
 
 
+_WORTH_ANOTHER_PAIR = 0.5
+"""A gain of less than this share of its interval's half width would stay uncertain after three pairs, too."""
+
+
 class Laboratory:
     """One for each tune. `close()` ends all processes."""
 
@@ -295,7 +299,8 @@ class Laboratory:
         if challenge.fresh:
             return True
         interval = compare_pairs(pairs, extra_pair_log_ratios=self._aa_log_ratios(challenge))
-        return interval.low <= 1.0 + self.floor < interval.median
+        is_open = interval.low <= 1.0 + self.floor < interval.median
+        return is_open and interval.median - 1.0 > _WORTH_ANOTHER_PAIR * (interval.median - interval.low)
 
     def _marked(self, block: PairedBlock) -> PairedBlock:
         return dataclasses.replace(block, busy=is_busy(block.a, block.b, self._num_cpus))
