@@ -76,6 +76,17 @@ def test_another_sitecustomize_still_runs(tmp_path):
     assert lines[1:] == ["mine sitecustomize", str(tmp_path / "sitecustomize.py")]
 
 
+def test_asking_whether_torch_could_be_imported_does_not_keep_us_out(tmp_path, scripts):
+    (tmp_path / "recipe.yaml").write_text("techniques: {fused_optimizer: {}}\n")
+    (tmp_path / "script.py").write_text(
+        "import importlib.util, runpy, sys\n"
+        "assert importlib.util.find_spec('torch') and importlib.util.find_spec('torch')\n"
+        f"sys.argv = ['plain.py', '9']; runpy.run_path({str(scripts / 'plain.py')!r}, run_name='__main__')\n"
+    )
+    done = run(sys.executable, str(tmp_path / "script.py"), recipe=tmp_path / "recipe.yaml")
+    assert b"applied: fused_optimizer" in done.stderr
+
+
 def test_a_recipe_is_applied_and_said_once(tmp_path, scripts):
     (tmp_path / "recipe.yaml").write_text("techniques: {fused_optimizer: {}, channels_last: {}}\n")
     done = run(sys.executable, str(scripts / "plain.py"), "20", recipe=tmp_path / "recipe.yaml")

@@ -25,6 +25,8 @@ class Climb:
 
     recipe: Choices
     results: tuple[TechniqueResult, ...]
+    uncertain: frozenset[str] = frozenset()
+    """Members whose gain chance could explain, so many having been timed (Holm): it must show a second time."""
 
 
 def climb(
@@ -41,7 +43,7 @@ def climb(
         result = dataclasses.replace(result, name=candidate.spec.name, options=candidate.choice.options)
         results.append(result)
         progress.found(result)
-    return _after_holm(recipe, results, alpha=0.05)
+    return Climb(recipe=recipe, results=tuple(results), uncertain=_uncertain(results, alpha=0.05))
 
 
 def _try(
@@ -90,25 +92,19 @@ def _new_names(record: ComparisonRecord) -> set[str]:
     return {choice.name for choice in record.b if choice not in record.a}
 
 
-def _after_holm(recipe: Choices, results: list[TechniqueResult], *, alpha: float) -> Climb:
-    """Many were tried, so some win by luck: a member must survive Holm's correction over all that were timed."""
+def _uncertain(results: Sequence[TechniqueResult], *, alpha: float) -> frozenset[str]:
+    """Many were tried, so some win by luck: members that do not survive Holm's correction over all that were timed."""
     timed = {
         str(index): result.speedup.p_value
         for index, result in enumerate(results)
         if result.speedup is not None and result.outcome in (TechniqueOutcome.KEPT, TechniqueOutcome.NO_GAIN)
     }
-    survives = holm(timed, alpha) if timed else {}
-    final = []
-    for index, result in enumerate(results):
-        if result.outcome is TechniqueOutcome.KEPT and not survives[str(index)]:
-            recipe = tuple(choice for choice in recipe if choice.name != result.name)
-            result = dataclasses.replace(
-                result,
-                outcome=TechniqueOutcome.NO_GAIN,
-                reason=f"a gain that chance explains, {len(timed)} having been timed (Holm)",
-            )
-        final.append(result)
-    return Climb(recipe=recipe, results=tuple(final))
+    survives = holm(timed, alpha)
+    return frozenset(
+        result.name
+        for index, result in enumerate(results)
+        if result.outcome is TechniqueOutcome.KEPT and not survives[str(index)]
+    )
 
 
 def _excluded(candidate: Candidate, recipe: Choices) -> TechniqueResult | None:

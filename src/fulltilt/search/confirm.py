@@ -63,6 +63,15 @@ def members_that_hurt(ablation: tuple[AblationResult, ...]) -> set[str]:
     return {result.name for result in ablation if result.contribution is not None and result.contribution.high < 1.0}
 
 
+def members_not_seen_again(ablation: tuple[AblationResult, ...], uncertain: frozenset[str], floor: float) -> set[str]:
+    """Uncertain members whose gain did not show a second time. A recipe's only member is tested by the confirmation."""
+    return {
+        result.name
+        for result in ablation
+        if result.name in uncertain and (result.contribution is None or result.contribution.median <= 1.0 + floor)
+    }
+
+
 def inverse(interval: SpeedupInterval) -> SpeedupInterval:
     """The interval of A against B from that of B against A."""
     return dataclasses.replace(interval, median=1 / interval.median, low=1 / interval.high, high=1 / interval.low)

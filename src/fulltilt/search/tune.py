@@ -21,7 +21,7 @@ from fulltilt.records.result import (
 from fulltilt.records.words import Numerics, Role, TechniqueOutcome
 from fulltilt.search.candidates import select
 from fulltilt.search.climb import climb, comparison_key
-from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_that_hurt
+from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_not_seen_again, members_that_hurt
 from fulltilt.search.fingerprint import fingerprint_of
 from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
@@ -44,6 +44,7 @@ class Findings:
     baseline: WorkerRecord | None = None
     recipe: Choices = ()
     techniques: list[TechniqueResult] = dataclasses.field(default_factory=list)
+    uncertain: frozenset[str] = frozenset()
     ablation: tuple[AblationResult, ...] = ()
     confirmation: ComparisonRecord | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
@@ -159,7 +160,7 @@ class Tune:
             progress=tracker,
             reserve_seconds=reserve,
         )
-        findings.recipe = climbed.recipe
+        findings.recipe, findings.uncertain = climbed.recipe, climbed.uncertain
         findings.techniques = [*climbed.results, *selection.left_out]
 
     def _take_apart(self) -> None:
@@ -170,6 +171,9 @@ class Tune:
         hurting = members_that_hurt(self.findings.ablation)
         if hurting:
             self._drop(hurting, "the recipe is faster without it (ablation)")
+        lucky = members_not_seen_again(self.findings.ablation, self.findings.uncertain, self._laboratory.floor)
+        if lucky:
+            self._drop(lucky, "its gain, which chance could explain (Holm), did not show a second time (ablation)")
 
     def _confirm(self, judge: Judge) -> None:
         self._progress.stage("confirming the winner in fresh processes")

@@ -7,6 +7,7 @@ user's environment: only the package `fulltilt` itself is made known, and only o
 import importlib.util
 import os
 import sys
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -18,30 +19,34 @@ def install(package: str) -> None:
 
 
 class _TorchFinder:
+    """Stays on `sys.meta_path` until torch is really imported: libraries also ask only whether it could be."""
+
     def __init__(self, package: str) -> None:
         self._package = package
+        self._is_asking = False
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "torch":
+        if name != "torch" or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._is_asking = False
         if spec is not None and spec.loader is not None:
-            _call_after_exec(spec, self._package)
+            self._call_after_exec(spec.loader)
         return spec
 
+    def _call_after_exec(self, loader: Loader) -> None:
+        exec_module = loader.exec_module
 
-def _call_after_exec(spec: ModuleSpec, package: str) -> None:
-    loader = spec.loader
-    assert loader is not None
-    exec_module = loader.exec_module
+        def exec_then_arm(module: ModuleType) -> None:
+            del loader.exec_module  # the instance attribute below: torch's loader is itself again
+            sys.meta_path.remove(self)
+            exec_module(module)
+            _arm(self._package)
 
-    def exec_then_arm(module: ModuleType) -> None:
-        del loader.exec_module  # the instance attribute below: torch's loader is itself again
-        exec_module(module)
-        _arm(package)
-
-    loader.exec_module = exec_then_arm  # type: ignore[method-assign]
+        loader.exec_module = exec_then_arm  # type: ignore[method-assign]
 
 
 def _arm(package: str) -> None:
