@@ -37,8 +37,12 @@ class Observer:
         for watched in (module, *blocks):
             hook = _shape_hook(self.input_shapes[id(watched)])
             self._handles.append(watched.register_forward_pre_hook(hook, with_kwargs=True))
+        for layer in module.modules():  # an autocast region may be opened inside of the root's forward
+            if next(layer.children(), None) is None:
+                self._handles.append(layer.register_forward_pre_hook(lambda layer, args: self.look_for_autocast()))
 
-    def root_called(self) -> None:
+    def look_for_autocast(self) -> None:
+        """Note the precision of an autocast region that is open now."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         if torch.is_autocast_enabled(device):
             self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")

@@ -68,7 +68,7 @@ class Trial:
 
     def _observe_call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._observer is not None:
-            self._observer.root_called()
+            self._observer.look_for_autocast()
         return self._phases.around_call(call, args, kwargs)
 
     def module_found(self, name: str, module: nn.Module) -> None:
@@ -226,7 +226,7 @@ class Trial:
 
     def write_record(self) -> None:
         """Write `record.json`, whole or not at all."""
-        if os.getpid() != self._pid or (self._is_claimant is None and self._exception is None):
+        if os.getpid() != self._pid or not (self._is_claimant or self._failed_unclaimed()):
             return
         record = WorkerRecord(
             trial=self._request.trial,
@@ -250,6 +250,11 @@ class Trial:
         except OSError as error:
             if self._wire is not None:
                 self._wire.send(kind="storage", message=f"{path}: {error.strerror or error}")
+
+    def _failed_unclaimed(self) -> bool:
+        """It failed before any process trained: then its exception is what there is to tell."""
+        claimed = os.path.exists(os.path.join(self._request.directory, "claim"))
+        return self._exception is not None and not claimed
 
     def _synchronize(self) -> None:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
