@@ -38,9 +38,9 @@ class Compare:
         laboratory.settle_pace(baseline)
         if baseline.evidence is None:
             raise command_failed(None)
-        if laboratory.total_steps is not None and baseline.num_steps < MIN_TOTAL_STEPS:
+        if laboratory.total_steps is not None and laboratory.total_steps < MIN_TOTAL_STEPS:
             raise CommandFailed(
-                f"the command makes only {baseline.num_steps} training steps; {MIN_TOTAL_STEPS} are needed to compare",
+                f"the command makes only {laboratory.total_steps} training steps; {MIN_TOTAL_STEPS} are needed to compare",
                 hint="Let it train longer: more epochs or steps.",
             )
         judge = self._judge(a, b)

@@ -147,8 +147,11 @@ class Laboratory:
         """Fix the rhythm of all comparisons, once the baseline is known."""
         if not self.step_seconds and baseline.phases is not None:
             self._notes.change(step_seconds=baseline.phases.step_seconds)
+        self._settle(opening_pace(self.total_steps))
+
+    def _settle(self, opening: Pace) -> None:
         self._processes.pace = measured_pace(
-            opening_pace(self.total_steps),
+            opening,
             step_seconds=max(self.step_seconds, 1e-6),
             budget_seconds=self.budget.seconds,
             total_steps=self.total_steps,
@@ -170,8 +173,12 @@ class Laboratory:
             num_steps = max(1, min(num_steps * 4, round(1.0 / max(block.seconds_per_step, 1e-6))))
 
     def _note_end(self, ended: Ended | None) -> None:
-        if ended is not None and ended.outcome is Outcome.ENDED and ended.num_steps:
-            self._notes.change(total_steps=ended.num_steps)
+        if ended is None or ended.outcome is not Outcome.ENDED or not ended.num_steps:
+            return
+        is_news = self.total_steps is None and self.step_seconds > 0
+        self._notes.change(total_steps=ended.num_steps)
+        if is_news:
+            self._settle(self.pace)  # the run is shorter than blocks were planned for
 
     def _known_record(self, trial: str) -> WorkerRecord | None:
         finished = (Outcome.FINISHED, Outcome.ENDED)
@@ -231,6 +238,8 @@ class Laboratory:
 
     def _ask_pair(self, challenge: Challenge, number: int) -> ComparisonRecord:
         pair, problem, record = self._run_pair(challenge, number)
+        if pair is not None and not pair.blocks and problem is None:  # a run came to its end: now its length is known
+            pair, problem, record = self._run_pair(challenge, number)
         details = {applied.name: applied.detail for applied in record.applied} if record is not None else {}
         no_effect = _without_effect(record, challenge) if record is not None else ""
         if no_effect:

@@ -75,8 +75,9 @@ class Tune:
             CommandFailed: when the command fails by itself, or never trains.
         """
         baseline = self._know_the_command()
-        if baseline.num_steps < MIN_TOTAL_STEPS and self._laboratory.total_steps is not None:
-            self._too_short(baseline.num_steps)
+        total_steps = self._laboratory.total_steps
+        if total_steps is not None and total_steps < MIN_TOTAL_STEPS:
+            self._too_short(total_steps)
             return self.result()
         evidence, site, phases = _seen(baseline)
         judge = Judge(self._laboratory, evidence, self._specs.__getitem__, own_rounding=own_rounding(site))
@@ -97,15 +98,21 @@ class Tune:
             profile_steps=PROFILE_STEPS,
         )
         laboratory.settle_pace(record)
-        if record.phases is None and record.num_steps >= MIN_TOTAL_STEPS:
-            record = self._know_a_short_command(record)
+        total_steps = laboratory.total_steps
+        if total_steps is not None and total_steps >= MIN_TOTAL_STEPS and not self._fits_the_pace(record):
+            record = self._know_a_short_command(total_steps)
         self.findings.baseline = record
         self.findings.machine = with_environment(self.findings.machine, record.environment)
         return record
 
-    def _know_a_short_command(self, record: WorkerRecord) -> WorkerRecord:
-        """The run ended before its profile: ask again with fewer steps for each part."""
-        pace = opening_pace(record.num_steps)
+    def _fits_the_pace(self, record: WorkerRecord) -> bool:
+        """Was everything recorded, over as many steps as will be recorded of candidates?"""
+        steps = record.evidence.num_steps if record.evidence is not None else 0
+        return record.phases is not None and steps == self._laboratory.pace.evidence_steps
+
+    def _know_a_short_command(self, total_steps: int) -> WorkerRecord:
+        """The run has few steps: ask again with fewer for each part."""
+        pace = opening_pace(total_steps)
         again = self._laboratory.record_of(
             "baseline-short",
             Role.BASELINE,

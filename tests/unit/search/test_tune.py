@@ -139,6 +139,14 @@ def test_a_short_run_is_compared_by_restarting_it(search):
     assert [choice.name for choice in result.recipe.techniques] == ["fast"]
 
 
+@pytest.mark.parametrize("total_steps", [12, 13, 17, 20, 29, 30, 100])
+def test_runs_of_any_length_are_judged_over_equally_many_steps(search, total_steps):
+    result, _ = search(MockScript(speedups={"fast": 2.0}, total_steps=total_steps), [spec("fast")])
+    (technique,) = result.techniques
+    assert technique.outcome in (TechniqueOutcome.KEPT, TechniqueOutcome.NO_GAIN), technique.reason
+    assert technique.verdict.kept
+
+
 def test_a_finished_trial_is_never_run_twice(search):
     script = MockScript(speedups={"fast": 1.5, "faster": 1.3})
     specs = [spec("fast"), spec("faster")]
