@@ -195,6 +195,15 @@ class Tune:
             self._drop({choice.name for choice in findings.recipe}, f"not confirmed: {problem}")
             return
         findings.break_even = self._break_even(record)
+        self._warn_of_a_run_too_short_to_pay()
+
+    def _warn_of_a_run_too_short_to_pay(self) -> None:
+        break_even, total_steps = self.findings.break_even, self._laboratory.total_steps
+        if break_even is not None and total_steps is not None and break_even > total_steps:
+            self.findings.warnings.append(
+                f"This run makes {total_steps} steps and the recipe's slower start is paid back after {break_even}: "
+                f"use the recipe for runs of more than {break_even} steps."
+            )
 
     def _drop(self, names: set[str], reason: str) -> None:
         findings = self.findings

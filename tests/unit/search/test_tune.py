@@ -193,6 +193,13 @@ def test_a_dear_start_is_paid_back_after_a_stated_number_of_steps(search):
     assert result.break_even_steps == pytest.approx(1000, rel=0.05)
 
 
+def test_a_run_that_ends_before_the_start_is_paid_back_is_warned_of(search):
+    script = MockScript(speedups={"compiled": 2.0}, extra_startup={"compiled": 50.0}, total_steps=100)
+    result, _ = search(script, [spec("compiled")])
+    assert result.break_even_steps > 100
+    assert any("This run makes 100 steps" in warning for warning in result.warnings)
+
+
 def test_refusals_and_hopeless_bounds_are_recorded_and_not_run(search):
     specs = [
         spec("refused", unavailable=lambda machine, site: "needs a GPU"),
