@@ -11,7 +11,7 @@ from fulltilt.records.codec import to_plain
 from fulltilt.records.journal import ComparisonRecord
 from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.result import TechniqueResult
-from fulltilt.records.words import TechniqueOutcome
+from fulltilt.records.words import Outcome, TechniqueOutcome
 from fulltilt.search.candidates import Candidate
 from fulltilt.search.laboratory import Challenge, Laboratory
 from fulltilt.search.processes import Choices
@@ -52,9 +52,12 @@ def _try(
     challenger = with_choice(recipe, candidate.choice)
     key = comparison_key("climb", recipe, challenger)
     judge.prepare(challenger)
-    record = laboratory.compare(
-        Challenge(key=key, a=recipe, b=challenger, max_pairs=6 if laboratory.total_steps else 3, judge=judge)
-    )
+    pairs = 6 if laboratory.total_steps or laboratory.one_at_a_time else 3
+    challenge = Challenge(key=key, a=recipe, b=challenger, max_pairs=pairs, judge=judge)
+    record = laboratory.compare(challenge)
+    if record.failure_outcome is Outcome.OUT_OF_MEMORY and not laboratory.one_at_a_time:
+        laboratory.run_one_at_a_time()  # it may fit where the incumbent is not in memory beside it
+        record = laboratory.compare(dataclasses.replace(challenge, key=f"{key} one at a time"))
     result = to_result(record, floor=laboratory.floor)
     if result.outcome is TechniqueOutcome.KEPT:
         laboratory.adopt()

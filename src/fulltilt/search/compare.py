@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from fulltilt.errors import CommandFailed
@@ -45,16 +46,13 @@ class Compare:
             )
         judge = self._judge(a, b)
         self._progress.stage(f"comparing, {pairs} pairs of processes")
-        return laboratory.compare(
-            Challenge(
-                key=comparison_key("compare", a, b),
-                a=a,
-                b=b,
-                max_pairs=pairs,
-                fresh=True,
-                judge=judge,
-            )
-        )
+        key = comparison_key("compare", a, b)
+        challenge = Challenge(key=key, a=a, b=b, max_pairs=pairs, fresh=True, judge=judge)
+        record = laboratory.compare(challenge)
+        if record.failure and not laboratory.one_at_a_time:  # two copies may fight for a port, or for memory
+            laboratory.run_one_at_a_time()
+            record = laboratory.compare(dataclasses.replace(challenge, key=f"{key} one at a time"))
+        return record
 
     def _judge(self, a: Choices, b: Choices) -> Judge | None:
         """Numbers are judged against the untouched command, so only where A is that and B is not."""

@@ -17,7 +17,7 @@ from fulltilt.measure.floor import aa_floor
 from fulltilt.measure.noise import is_busy
 from fulltilt.measure.sequential import should_stop
 from fulltilt.records.codec import CodecError, from_json
-from fulltilt.records.journal import ComparisonRecord, PairedBlock, PairRecord, TrialRecord, VerdictRecord
+from fulltilt.records.journal import Block, ComparisonRecord, PairedBlock, PairRecord, TrialRecord, VerdictRecord
 from fulltilt.records.record import Evidence, WorkerRecord
 from fulltilt.records.request import EvidenceRequest
 from fulltilt.records.words import Outcome, Role
@@ -51,6 +51,18 @@ class Challenge:
 
 _WORTH_ANOTHER_PAIR = 0.5
 """A gain of less than this share of its interval's half width would stay uncertain after three pairs, too."""
+
+
+_GOOD_ENDS = (Outcome.FINISHED, Outcome.ENDED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """What one process told that ran alone."""
+
+    record: WorkerRecord | None
+    blocks: tuple[Block, ...]
+    problem: Ended | None
 
 
 class Laboratory:
@@ -101,6 +113,11 @@ class Laboratory:
         return aa_floor(self.aa_pairs)
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Can no two copies of the command be alive at once?"""
+        return self._notes.pacing.one_at_a_time
+
+    @property
     def trials(self) -> tuple[TrialRecord, ...]:
         return tuple(self._journal.trials)
 
@@ -130,6 +147,8 @@ class Laboratory:
         known = self._known_record(trial)
         if known is not None:
             return known
+        if self.one_at_a_time:
+            self._processes.release()
         live = self._processes.start(TrialPlan(trial=trial, role=role, evidence=evidence, profile_steps=profile_steps))
         ready = live.wait_ready(self._processes.patience())
         if isinstance(ready, Ready) and role is Role.BASELINE:
@@ -181,14 +200,18 @@ class Laboratory:
             self._settle(self.pace)  # the run is shorter than blocks were planned for
 
     def _known_record(self, trial: str) -> WorkerRecord | None:
-        finished = (Outcome.FINISHED, Outcome.ENDED)
-        if not any(known.trial == trial and known.outcome in finished for known in self._journal.trials):
+        if not any(known.trial == trial and known.outcome in _GOOD_ENDS for known in self._journal.trials):
             return None
         try:
             text = (self._directory / "trials" / trial / "record.json").read_text(encoding="utf-8", errors="replace")
             return from_json(WorkerRecord, text)
         except (OSError, CodecError):
             return None
+
+    def run_one_at_a_time(self) -> None:
+        """From here on no two copies of the command are alive at once."""
+        self._processes.release()
+        self._notes.change(one_at_a_time=True)
 
     # Questions about speed
 
@@ -260,6 +283,8 @@ class Laboratory:
     def _run_pair(
         self, challenge: Challenge, number: int
     ) -> tuple[PairRecord | None, Ended | None, WorkerRecord | None]:
+        if self.one_at_a_time:
+            return self._run_pair_in_turn(challenge, a_first=number % 2 == 0)
         processes = self._processes
         processes.dismiss()
         a, problem = processes.incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
@@ -269,12 +294,54 @@ class Laboratory:
         record = b.record
         if isinstance(ready, Ended) and (ready.outcome is not Outcome.ENDED or record is None):
             return None, ready, None
-        verdict = self._verdict(challenge, record)
-        if record is not None and (_without_effect(record, challenge) or (verdict is not None and not verdict.kept)):
-            return None, None, record  # needs no timing
+        if self._needs_no_timing(challenge, record):
+            return None, None, record
         warmup = processes.warm(b, ready) if isinstance(ready, Ready) else 0
         pair, ended = self._run_blocks(a, b, challenge)
         return dataclasses.replace(pair, warmup_steps=warmup), ended, record
+
+    def _run_pair_in_turn(
+        self, challenge: Challenge, *, a_first: bool
+    ) -> tuple[PairRecord | None, Ended | None, WorkerRecord | None]:
+        """Whole runs one after the other, where two cannot be alive: drift between them is then in the interval."""
+        self._processes.release()
+        plan_a = self._processes.plan(challenge.a)
+        plan_b = self._processes.plan(challenge.b, name=challenge.b_trial, role=challenge.b_role)
+        runs = {}
+        for plan in (plan_a, plan_b) if a_first else (plan_b, plan_a):
+            runs[plan.trial] = run = self._run_alone(plan)
+            if isinstance(run.problem, Ended):
+                return None, run.problem, None
+            if plan is plan_b and self._needs_no_timing(challenge, run.record):
+                return None, None, run.record
+        a, b = runs[plan_a.trial], runs[plan_b.trial]
+        blocks = zip(a.blocks, b.blocks, strict=False)
+        marked = tuple(self._marked(PairedBlock(a=one, b=other, a_first=a_first)) for one, other in blocks)
+        return PairRecord(a_trial=plan_a.trial, b_trial=plan_b.trial, blocks=marked), None, b.record
+
+    def _run_alone(self, plan: TrialPlan) -> _Run:
+        """Start, warm up, run half of the blocks that a pair may have, and end."""
+        processes = self._processes
+        live = processes.start(plan)
+        ready = live.wait_ready(processes.patience())
+        blocks: list[Block] = []
+        if isinstance(ready, Ready):
+            processes.warm(live, ready)
+            while len(blocks) < max(1, self.pace.max_blocks // 2):
+                block = live.run_block(self.pace.block_steps, processes.patience())
+                if isinstance(block, Ended):
+                    self._note_end(block)
+                    break
+                blocks.append(block)
+        processes.end(live)
+        failed = live.ended if live.ended is not None and live.ended.outcome not in _GOOD_ENDS else None
+        return _Run(record=live.record, blocks=tuple(blocks), problem=failed)
+
+    def _needs_no_timing(self, challenge: Challenge, record: WorkerRecord | None) -> bool:
+        """It did nothing, or its numbers are wrong: how fast that was does not matter."""
+        verdict = self._verdict(challenge, record)
+        no_effect = record is not None and bool(_without_effect(record, challenge))
+        return no_effect or (verdict is not None and not verdict.kept)
 
     def _run_blocks(self, a: LiveTrial, b: LiveTrial, challenge: Challenge) -> tuple[PairRecord, Ended | None]:
         blocks, ended = run_lockstep(

@@ -19,6 +19,8 @@ class Pacing:
     """Training steps of the whole run, where it was seen to end."""
     step_seconds: float = 0.0
     """Of the untouched command."""
+    one_at_a_time: bool = False
+    """Two copies of the command cannot be alive at once: they fight for a port, or for memory."""
     seconds_to_ready: float = 0.0
     """From the start of the untouched command until its evidence was recorded."""
     excess_seconds: dict[str, float] = dataclasses.field(default_factory=dict)

@@ -138,12 +138,23 @@ class Tune:
         """The command against itself: what a difference must exceed here."""
         self._progress.stage("running it again, for its own noise in time and numbers")
         laboratory = self._laboratory
-        record = laboratory.compare(
-            Challenge(key=comparison_key("aa", (), ()), a=(), b=(), b_trial="repeat", b_role=Role.REPEAT)
-        )
+        record = self._compare_with_itself("aa")
+        if record.failure:
+            self.findings.warnings.append(
+                "Two copies of this command cannot be alive at once, so whole runs were alternated instead of steps; "
+                f"intervals are wider for it. The second copy said: {record.failure}"
+            )
+            laboratory.run_one_at_a_time()
+            record = self._compare_with_itself("aa, one at a time")
         laboratory.dismiss()
         judge.repeat()
         laboratory.aa_pairs = list(record.pairs)
+
+    def _compare_with_itself(self, purpose: str) -> ComparisonRecord:
+        trial = "repeat" if purpose == "aa" else "repeat-alone"
+        return self._laboratory.compare(
+            Challenge(key=comparison_key(purpose, (), ()), a=(), b=(), b_trial=trial, b_role=Role.REPEAT)
+        )
 
     def _try_candidates(self, judge: Judge, site: SiteRecord, phases: PhaseRecord) -> None:
         findings = self.findings

@@ -46,7 +46,8 @@ class Judge:
 
     def repeat(self) -> Evidence:
         """The untouched command once more."""
-        return self._evidence("repeat", Role.REPEAT, self._laboratory.evidence_request())
+        trial = "repeat-alone" if self._laboratory.one_at_a_time else "repeat"
+        return self._evidence(trial, Role.REPEAT, self._laboratory.evidence_request())
 
     def prepare(self, choices: Choices) -> None:
         """Run the envelopes that judging `choices` will need, so that no other process is alive meanwhile."""

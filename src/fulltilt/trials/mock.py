@@ -49,6 +49,8 @@ class MockScript:
     startup_seconds: float = 2.0
     extra_startup: Mapping[str, float] = field(default_factory=dict)
     total_steps: int | None = None
+    exclusive: bool = False
+    """A second copy cannot start while one lives."""
     restart_sd: float = 0.0
     block_sd: float = 0.0
     phases: PhaseRecord = MOCK_PHASES
@@ -148,6 +150,8 @@ class MockTrial:
             path.write_text(to_json(self._record), encoding="utf-8")
 
     def _failure(self) -> Ended | None:
+        if self._script.exclusive and len(self._executor.live) > 1:
+            return Ended(outcome=Outcome.EXCEPTION, message="address already in use", exit_status=1)
         names = self._names or [""]
         return next((self._script.failures[name] for name in names if name in self._script.failures), None)
 

@@ -193,6 +193,14 @@ def test_a_dear_start_is_paid_back_after_a_stated_number_of_steps(search):
     assert result.break_even_steps == pytest.approx(1000, rel=0.05)
 
 
+def test_a_command_of_which_two_copies_cannot_live_is_run_in_turn(search):
+    script = MockScript(speedups={"fast": 1.5, "slow": 0.8}, exclusive=True)
+    result, _executor = search(script, [spec("fast"), spec("slow")])
+    assert [choice.name for choice in result.recipe.techniques] == ["fast"]
+    assert result.speedup.low > 1.2
+    assert any("address already in use" in warning for warning in result.warnings)
+
+
 def test_a_run_that_ends_before_the_start_is_paid_back_is_warned_of(search):
     script = MockScript(speedups={"compiled": 2.0}, extra_startup={"compiled": 50.0}, total_steps=100)
     result, _ = search(script, [spec("compiled")])
