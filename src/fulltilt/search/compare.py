@@ -41,7 +41,7 @@ class Compare:
             raise command_failed(None)
         if laboratory.total_steps is not None and laboratory.total_steps < MIN_TOTAL_STEPS:
             raise CommandFailed(
-                f"the command makes only {laboratory.total_steps} training steps; {MIN_TOTAL_STEPS} are needed to compare",
+                f"the command makes only {laboratory.total_steps} training steps; {MIN_TOTAL_STEPS} are needed",
                 hint="Let it train longer: more epochs or steps.",
             )
         judge = self._judge(a, b)
