@@ -379,7 +379,13 @@ class Laboratory:
         return is_open and interval.median - 1.0 > _WORTH_ANOTHER_PAIR * (interval.median - interval.low)
 
     def _marked(self, block: PairedBlock) -> PairedBlock:
-        return dataclasses.replace(block, busy=is_busy(block.a, block.b, self._num_cpus))
+        """With what was seen of other load, and without the times of single steps, which no journal needs."""
+        return PairedBlock(
+            a=dataclasses.replace(block.a, step_seconds=()),
+            b=dataclasses.replace(block.b, step_seconds=()),
+            a_first=block.a_first,
+            busy=is_busy(block.a, block.b, self._num_cpus),
+        )
 
     def _aa_log_ratios(self, challenge: Challenge) -> tuple[float, ...]:
         return () if challenge.a == challenge.b else pair_log_ratios(self.aa_pairs)
