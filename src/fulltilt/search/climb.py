@@ -123,7 +123,7 @@ def _excluded(candidate: Candidate, recipe: Choices) -> TechniqueResult | None:
 
 
 def _unaffordable(laboratory: Laboratory, reserve_seconds: float) -> TechniqueResult | None:
-    if laboratory.budget.remaining > reserve_seconds:
+    if laboratory.budget.remaining > reserve_seconds + laboratory.comparison_seconds:
         return None
     return TechniqueResult(
         name="", options={}, outcome=TechniqueOutcome.UNTRIED, reason="the budget was spent; give --budget more"

@@ -44,7 +44,7 @@ def ablate(
         return ()
     results = []
     for member in recipe:
-        if laboratory.budget.remaining <= reserve_seconds:
+        if laboratory.budget.remaining <= reserve_seconds + laboratory.comparison_seconds:
             results.append(AblationResult(name=member.name, contribution=None, note="the budget was spent"))
             continue
         progress.stage(f"ablation: the recipe without {member.name}")

@@ -113,6 +113,12 @@ class Laboratory:
         return aa_floor(self.aa_pairs)
 
     @property
+    def comparison_seconds(self) -> float:
+        """What a comparison takes, as the median of those made so far: a start alone before the first."""
+        walls = [record.wall_seconds for record in self._journal.comparisons.values() if record.wall_seconds]
+        return statistics.median(walls) if walls else self.seconds_to_ready
+
+    @property
     def one_at_a_time(self) -> bool:
         """Can no two copies of the command be alive at once?"""
         return self._notes.pacing.one_at_a_time
