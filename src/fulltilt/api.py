@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import os
 import re
 import shutil
@@ -79,9 +80,9 @@ def tune(
         StorageError: the results cannot be written.
         KeyboardInterrupt: on Ctrl-C, after the report of what is known has been written.
     """
-    command = check_command(command)
+    command = check_command(command, cwd)
     specs = _chosen_specs(techniques)
-    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    seconds = _budget_seconds(budget)
     directory = Path(out) if out is not None else new_directory(command)
     with _sole_user_of(directory):
         journal = _open_journal(directory, command)
@@ -160,9 +161,9 @@ def compare(
     """
     command = check_command(command)
     first, second = resolve_recipe(a).techniques, resolve_recipe(b).techniques
-    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    seconds = _budget_seconds(budget)
     with _folder_for_comparison(out) as directory, _sole_user_of(directory):
-        journal = Journal(directory / "journal.jsonl")
+        journal = _open_journal(directory, command)
         executor = _executor(command, directory, None, hang_seconds)
         laboratory = _laboratory(executor, journal, directory, seconds, progress or Silent())
         try:
@@ -194,7 +195,7 @@ def report(directory: str | os.PathLike[str]) -> TuneResult:
     return result
 
 
-def check_command(command: Command) -> tuple[str, ...]:
+def check_command(command: Command, cwd: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """The command as a tuple; `train.py ...` becomes `python train.py ...`.
 
     Raises:
@@ -209,15 +210,15 @@ def check_command(command: Command) -> tuple[str, ...]:
         argv = ((shutil.which("python") and "python") or sys.executable, *argv)
     if shutil.which(argv[0]) is None:
         raise UsageError(f"{argv[0]}: no such command", hint="Is it spelled right, and its environment active?")
-    _check_script(argv)
+    _check_script(argv, Path(cwd) if cwd is not None else Path.cwd())
     return argv
 
 
-def _check_script(argv: tuple[str, ...]) -> None:
+def _check_script(argv: tuple[str, ...], cwd: Path) -> None:
     """A missing script is told before anything is started."""
     is_python = re.fullmatch(r"python[\d.]*", os.path.basename(argv[0])) is not None
-    if is_python and len(argv) > 1 and argv[1].endswith(".py") and not os.path.isfile(argv[1]):
-        raise UsageError(f"{argv[1]}: no such file", hint=f"The current folder is {os.getcwd()}.")
+    if is_python and len(argv) > 1 and argv[1].endswith(".py") and not (cwd / argv[1]).is_file():
+        raise UsageError(f"{argv[1]}: no such file", hint=f"The current folder is {cwd}.")
 
 
 def resolve_recipe(recipe: RecipeLike) -> Recipe:
@@ -258,8 +259,16 @@ def _chosen_specs(names: Sequence[str] | None) -> tuple[Any, ...]:
     return tuple(spec for spec in specs if names is None or spec.name in names)
 
 
+def _budget_seconds(budget: str | float) -> float:
+    try:
+        return parse_duration(str(budget))
+    except ValueError as error:
+        raise UsageError(f"budget: {error}") from error
+
+
 def _open_journal(directory: Path, command: tuple[str, ...]) -> Journal:
     journal = Journal(directory / "journal.jsonl")
+    script = _script_hash(command)
     if journal.start is None:
         journal.append(
             StartRecord(
@@ -267,7 +276,13 @@ def _open_journal(directory: Path, command: tuple[str, ...]) -> Journal:
                 cwd=os.getcwd(),
                 version=__version__,
                 started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                options={"script": script},
             )
+        )
+    elif journal.start.options.get("script", script) != script:
+        raise UsageError(
+            f"the script has changed since the tune in {directory} began",
+            hint="Its answers would not be about this script: choose another folder with --out.",
         )
     elif journal.start.command != command:
         raise UsageError(
@@ -275,6 +290,12 @@ def _open_journal(directory: Path, command: tuple[str, ...]) -> Journal:
             hint="Choose another folder with --out, or give that command to go on with it.",
         )
     return journal
+
+
+def _script_hash(command: tuple[str, ...]) -> str:
+    """Of the first Python file that the command names; empty where it names none."""
+    script = next((Path(word) for word in command if word.endswith(".py") and Path(word).is_file()), None)
+    return hashlib.sha256(script.read_bytes()).hexdigest()[:16] if script is not None else ""
 
 
 def _executor(

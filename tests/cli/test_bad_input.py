@@ -176,6 +176,14 @@ def test_another_commands_folder_is_not_taken_over(tmp_path, scripts):
     assert_one_clear_message(done, 2, "holds the tune of another command")
 
 
+def test_a_script_that_has_changed_is_not_answered_for(tmp_path, scripts):
+    script = tmp_path / "script.py"
+    script.write_text((scripts / "plain.py").read_text())
+    tune(tmp_path, sys.executable, "script.py", "3")
+    script.write_text(script.read_text() + "# edited\n")
+    assert_one_clear_message(tune(tmp_path, sys.executable, "script.py", "3"), 2, "has changed since")
+
+
 def test_a_journal_broken_in_the_middle(tmp_path, scripts):
     tune(tmp_path, sys.executable, str(scripts / "plain.py"), "3")
     journal = tmp_path / "out" / "journal.jsonl"

@@ -66,8 +66,9 @@ def sentences(record: ComparisonRecord) -> list[str]:
     """The comparison, to read."""
     if record.no_effect:
         return [f"no effect: {record.no_effect}"]
+    verdict = _verdict_sentences(record)
     if record.speedup is None:
-        return [f"B could not be measured: {record.failure}"]
+        return verdict if record.verdict is not None else [f"B could not be measured: {record.failure}"]
     interval = record.speedup
     span = f"[{interval.low:.3f}, {interval.high:.3f}] at {interval.confidence:.0%}"
     if interval.low > 1.0:
@@ -78,7 +79,11 @@ def sentences(record: ComparisonRecord) -> list[str]:
         lines = [f"no difference that could be told from chance: {interval.median:.3f}x {span}"]
     busy = f", {interval.num_busy_blocks} busy ones left out" if interval.num_busy_blocks else ""
     lines.append(f"{interval.num_pairs} pairs of processes, {interval.num_blocks} blocks each way{busy}")
-    if record.verdict is not None:
-        lines.append(f"numbers {'kept' if record.verdict.kept else 'BROKEN'} ({record.verdict.numerics.value})")
-        lines += [f"  {sentence}" for sentence in record.verdict.broken]
-    return lines
+    return lines + verdict
+
+
+def _verdict_sentences(record: ComparisonRecord) -> list[str]:
+    if record.verdict is None:
+        return [] if not record.b else ["numbers not judged: that is done against the command as it is, and A is not"]
+    headline = f"numbers {'kept' if record.verdict.kept else 'BROKEN'} ({record.verdict.numerics.value})"
+    return [headline, *(f"  {sentence}" for sentence in record.verdict.broken)]

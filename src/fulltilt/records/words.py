@@ -33,6 +33,8 @@ class Outcome(StrEnum):
     """torch.compile failed."""
     HANG = "hang"
     """No step for too long; we ended it."""
+    OUT_OF_BUDGET = "out_of_budget"
+    """The time that we had for it was over; this says nothing about the command."""
     NOT_STARTED = "not_started"
     """The command could not be started."""
 

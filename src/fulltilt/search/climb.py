@@ -13,7 +13,7 @@ from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.result import TechniqueResult
 from fulltilt.records.words import Outcome, TechniqueOutcome
 from fulltilt.search.candidates import Candidate
-from fulltilt.search.laboratory import Challenge, Laboratory
+from fulltilt.search.laboratory import Challenge, EnvelopeFailed, Laboratory
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge
@@ -39,31 +39,57 @@ def climb(
         result = _excluded(candidate, recipe) or _unaffordable(laboratory, reserve_seconds)
         if result is None:
             progress.trying(describe(candidate.choice), done=number, total=len(candidates))
-            recipe, result = _try(candidate, recipe, laboratory, judge)
+            recipe, result = _try(candidate, recipe, laboratory, judge, reserve_seconds)
         result = dataclasses.replace(result, name=candidate.spec.name, options=candidate.choice.options)
+        if result.outcome is TechniqueOutcome.KEPT:
+            results = [_replaced(earlier, result) for earlier in results]
         results.append(result)
         progress.found(result)
     return Climb(recipe=recipe, results=tuple(results), uncertain=_uncertain(results, alpha=0.05))
 
 
 def _try(
-    candidate: Candidate, recipe: Choices, laboratory: Laboratory, judge: Judge
+    candidate: Candidate, recipe: Choices, laboratory: Laboratory, judge: Judge, reserve_seconds: float
 ) -> tuple[Choices, TechniqueResult]:
     challenger = with_choice(recipe, candidate.choice)
-    key = comparison_key("climb", recipe, challenger)
-    judge.prepare(challenger)
-    pairs = 6 if laboratory.total_steps or laboratory.one_at_a_time else 3
-    challenge = Challenge(key=key, a=recipe, b=challenger, max_pairs=pairs, judge=judge)
-    record = laboratory.compare(challenge)
-    if record.failure_outcome is Outcome.OUT_OF_MEMORY and not laboratory.one_at_a_time:
-        laboratory.run_one_at_a_time()  # it may fit where the incumbent is not in memory beside it
-        record = laboratory.compare(dataclasses.replace(challenge, key=f"{key} one at a time"))
+    try:
+        judge.prepare(challenger)
+    except EnvelopeFailed as error:
+        outcome = TechniqueOutcome.UNTRIED if error.out_of_budget else TechniqueOutcome.FAILED
+        reason = f"its numbers could not be judged: {error}"
+        return recipe, TechniqueResult(name="", options={}, outcome=outcome, reason=reason)
+    record = _compare(challenger, recipe, laboratory, judge, reserve_seconds)
     result = to_result(record, floor=laboratory.floor)
     if result.outcome is TechniqueOutcome.KEPT:
         laboratory.adopt()
         return challenger, result
     laboratory.dismiss()
     return recipe, result
+
+
+def _compare(
+    challenger: Choices, recipe: Choices, laboratory: Laboratory, judge: Judge, reserve_seconds: float
+) -> ComparisonRecord:
+    challenge = Challenge(
+        key=comparison_key("climb", recipe, challenger),
+        a=recipe,
+        b=challenger,
+        max_pairs=6 if laboratory.total_steps or laboratory.one_at_a_time else 3,
+        judge=judge,
+        reserve_seconds=reserve_seconds,
+    )
+    record = laboratory.compare(challenge)
+    if record.failure_outcome is Outcome.OUT_OF_MEMORY and not laboratory.one_at_a_time:
+        laboratory.run_one_at_a_time()  # it may fit where the incumbent is not in memory beside it
+        record = laboratory.compare(dataclasses.replace(challenge, key=f"{challenge.key} one at a time"))
+    return record
+
+
+def _replaced(earlier: TechniqueResult, by: TechniqueResult) -> TechniqueResult:
+    """An earlier setting of the same technique has lost its place."""
+    if earlier.name != by.name or earlier.outcome is not TechniqueOutcome.KEPT:
+        return earlier
+    return dataclasses.replace(earlier, outcome=TechniqueOutcome.NO_GAIN, reason="replaced by a faster setting of it")
 
 
 def to_result(record: ComparisonRecord, *, floor: float) -> TechniqueResult:
@@ -77,6 +103,8 @@ def to_result(record: ComparisonRecord, *, floor: float) -> TechniqueResult:
 def _outcome(record: ComparisonRecord, floor: float) -> tuple[TechniqueOutcome, str]:
     if record.no_effect:
         return TechniqueOutcome.NO_EFFECT, record.no_effect
+    if record.failure_outcome is Outcome.OUT_OF_BUDGET:
+        return TechniqueOutcome.UNTRIED, record.failure
     if record.failure:
         return TechniqueOutcome.FAILED, record.failure
     if record.verdict is not None and not record.verdict.kept:

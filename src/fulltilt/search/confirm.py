@@ -64,11 +64,11 @@ def members_that_hurt(ablation: tuple[AblationResult, ...]) -> set[str]:
 
 
 def members_not_seen_again(ablation: tuple[AblationResult, ...], uncertain: frozenset[str], floor: float) -> set[str]:
-    """Uncertain members whose gain did not show a second time. A recipe's only member is tested by the confirmation."""
+    """Uncertain members whose gain did not show a second time. What ablation left out, the confirmation tests."""
     return {
         result.name
         for result in ablation
-        if result.name in uncertain and (result.contribution is None or result.contribution.median <= 1.0 + floor)
+        if result.name in uncertain and result.contribution is not None and result.contribution.median <= 1.0 + floor
     }
 
 

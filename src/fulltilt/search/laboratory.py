@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fulltilt.errors import CommandFailed
+from fulltilt.errors import CommandFailed, FulltiltError
 from fulltilt.measure.comparison import compare_pairs
 from fulltilt.measure.floor import aa_floor
 from fulltilt.measure.noise import is_busy
@@ -47,6 +47,8 @@ class Challenge:
     b_trial: str = ""
     """Name of B's trial, where its record is to serve again; a running number otherwise."""
     b_role: Role = Role.CANDIDATE
+    reserve_seconds: float = 0.0
+    """How much of the budget must be left over for what comes later."""
 
 
 _WORTH_ANOTHER_PAIR = 0.5
@@ -63,6 +65,19 @@ class _Run:
     record: WorkerRecord | None
     blocks: tuple[Block, ...]
     problem: Ended | None
+
+
+MIN_BLOCKS = 6
+"""A comparison with fewer blocks, because the budget ended, is not an answer."""
+
+
+class EnvelopeFailed(FulltiltError):
+    """A run of the untouched command that was to tell how far its numbers may move has failed."""
+
+    def __init__(self, trial: str, ended: Ended | None) -> None:
+        said = _say(ended) if ended is not None else "nothing was recorded"
+        super().__init__(f"the run {trial} of the untouched command failed: {said}")
+        self.out_of_budget = ended is not None and ended.outcome is Outcome.OUT_OF_BUDGET
 
 
 class Laboratory:
@@ -148,7 +163,8 @@ class Laboratory:
         """What the command under no technique recorded, asked as `trial`: from the journal, or by running it.
 
         Raises:
-            CommandFailed: when the command does not come to train.
+            CommandFailed: when the command does not come to train as it is.
+            EnvelopeFailed: when it does not come to train in a run for an envelope.
         """
         known = self._known_record(trial)
         if known is not None:
@@ -160,11 +176,11 @@ class Laboratory:
         if isinstance(ready, Ready) and role is Role.BASELINE:
             self._measure_pace(live, ready)
         self._processes.end(live)
-        if isinstance(ready, Ended) and ready.outcome is not Outcome.ENDED:
-            raise command_failed(ready)
         record = live.record
-        if record is None or record.evidence is None or not record.evidence.num_steps:
-            raise command_failed(live.ended)
+        failed = isinstance(ready, Ended) and ready.outcome is not Outcome.ENDED
+        if failed or record is None or record.evidence is None or not record.evidence.num_steps:
+            ended = ready if isinstance(ready, Ended) else live.ended
+            raise command_failed(ended) if role is Role.BASELINE else EnvelopeFailed(trial, ended)
         self._note_end(live.ended)
         return record
 
@@ -172,7 +188,10 @@ class Laboratory:
         """Fix the rhythm of all comparisons, once the baseline is known."""
         if not self.step_seconds and baseline.phases is not None:
             self._notes.change(step_seconds=baseline.phases.step_seconds)
-        self._settle(opening_pace(self.total_steps))
+        opening = opening_pace(self.total_steps)
+        noted = self._notes.pacing.evidence_steps or opening.evidence_steps
+        self._notes.change(evidence_steps=noted)  # a resumed tune compares with records over as many steps
+        self._settle(dataclasses.replace(opening, evidence_steps=noted))
 
     def _settle(self, opening: Pace) -> None:
         self._processes.pace = measured_pace(
@@ -228,8 +247,14 @@ class Laboratory:
             return known
         begun = self._processes.now()
         record = dataclasses.replace(self._compare(challenge), wall_seconds=self._processes.now() - begun)
-        self._journal.append(record)
+        if not self._was_cut_short(record):  # else a resumed tune asks again
+            self._journal.append(record)
         return record
+
+    def _was_cut_short(self, record: ComparisonRecord) -> bool:
+        if record.failure:
+            return record.failure_outcome is Outcome.OUT_OF_BUDGET
+        return self.budget.remaining <= 0 and record.speedup is not None and record.speedup.num_blocks < MIN_BLOCKS
 
     def excess_seconds(self, choices: Choices) -> float | None:
         """What starting under these techniques cost beyond its steps; None when it was never done."""
@@ -239,7 +264,7 @@ class Laboratory:
         parts: list[ComparisonRecord] = []
         for number in range(challenge.max_pairs):
             part = self._pair_answer(challenge, number)
-            if part.failure and parts:
+            if part.failure_outcome is Outcome.OUT_OF_BUDGET and parts:
                 break  # what is measured already stands
             if not part.pairs:
                 return part
@@ -270,10 +295,19 @@ class Laboratory:
         if pair is not None and not pair.blocks and problem is None:  # a run came to its end: now its length is known
             pair, problem, record = self._run_pair(challenge, number)
         details = {applied.name: applied.detail for applied in record.applied} if record is not None else {}
+        if problem is not None and problem.outcome is not Outcome.OUT_OF_BUDGET:
+            return _answer(challenge, failure=_say(problem), outcome=problem.outcome, details=details)
+        broken = _failed_technique(record, challenge) if record is not None else ""
+        if broken:
+            return _answer(challenge, failure=broken, outcome=Outcome.EXCEPTION, details=details)
         no_effect = _without_effect(record, challenge) if record is not None else ""
         if no_effect:
             return _answer(challenge, no_effect=no_effect, details=details)
         verdict = self._verdict(challenge, record)
+        if challenge.judge is not None and verdict is None and problem is None:
+            return _answer(
+                challenge, failure="its numbers were not recorded, so they cannot be judged", details=details
+            )
         if verdict is not None and not verdict.kept:
             return dataclasses.replace(_answer(challenge, details=details), verdict=verdict)
         if pair is None or not pair.blocks:
@@ -296,7 +330,8 @@ class Laboratory:
         a, problem = processes.incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
         if a is None:
             return None, problem, None
-        b, ready = processes.challenge(processes.plan(challenge.b, name=challenge.b_trial, role=challenge.b_role))
+        plan = processes.plan(challenge.b, name=challenge.b_trial, role=challenge.b_role)
+        b, ready = processes.challenge(plan, reserve_seconds=challenge.reserve_seconds)
         record = b.record
         if isinstance(ready, Ended) and (ready.outcome is not Outcome.ENDED or record is None):
             return None, ready, None
@@ -346,8 +381,10 @@ class Laboratory:
     def _needs_no_timing(self, challenge: Challenge, record: WorkerRecord | None) -> bool:
         """It did nothing, or its numbers are wrong: how fast that was does not matter."""
         verdict = self._verdict(challenge, record)
-        no_effect = record is not None and bool(_without_effect(record, challenge))
-        return no_effect or (verdict is not None and not verdict.kept)
+        did_nothing = record is not None and bool(
+            _without_effect(record, challenge) or _failed_technique(record, challenge)
+        )
+        return did_nothing or (verdict is not None and not verdict.kept)
 
     def _run_blocks(self, a: LiveTrial, b: LiveTrial, challenge: Challenge) -> tuple[PairRecord, Ended | None]:
         blocks, ended = run_lockstep(
@@ -367,7 +404,7 @@ class Laboratory:
     def _stop_rule(self, challenge: Challenge) -> Callable[[Sequence[PairedBlock]], bool]:
         def stop(blocks: Sequence[PairedBlock]) -> bool:
             self._processes.tick()
-            if len(blocks) >= self.pace.max_blocks or self.budget.remaining <= 0:
+            if len(blocks) >= self.pace.max_blocks or self.budget.remaining <= challenge.reserve_seconds:
                 return True
             marked = [self._marked(block) for block in blocks]
             return should_stop(marked, floor=self.floor, max_blocks=self.pace.max_blocks).stop
@@ -376,7 +413,7 @@ class Laboratory:
 
     def _wants_another(self, challenge: Challenge, pairs: list[PairRecord]) -> bool:
         """Another restart, where it could still change the answer: a gain that is likely but not yet certain."""
-        if not pairs or self.budget.remaining <= 0:
+        if not pairs or self.budget.remaining <= challenge.reserve_seconds + self.comparison_seconds / 2:
             return False
         if challenge.fresh:
             return True
@@ -410,6 +447,8 @@ def command_failed(ended: Ended | None) -> CommandFailed:
     """The error for a command that does not train by itself."""
     if ended is None or ended.outcome in (Outcome.ENDED, Outcome.FINISHED):
         return CommandFailed("the command trained, but left no record", hint="Is its folder for temporary files full?")
+    if ended.outcome is Outcome.OUT_OF_BUDGET:
+        return CommandFailed(f"the command could not be measured: {_say(ended)}")
     if ended.outcome is Outcome.NO_TRAINING:
         return CommandFailed(
             "the command ended without a training step that fulltilt could see",
@@ -424,12 +463,21 @@ def _say(ended: Ended) -> str:
 
 
 def _without_effect(record: WorkerRecord, challenge: Challenge) -> str:
-    """Why a technique that B has and A has not did nothing; empty when all did something."""
-    new = {choice.name for choice in challenge.b if choice not in challenge.a}
-    for applied in record.applied:
-        if applied.name in new and applied.outcome in ("no_effect", "pending"):
-            return applied.detail
-    return ""
+    """Why the techniques that B has and A has not did nothing; empty when one of them did something."""
+    new = [applied for applied in record.applied if applied.name in _new_names(challenge)]
+    if not new or any(applied.outcome not in ("no_effect", "pending") for applied in new):
+        return ""
+    return "; ".join(dict.fromkeys(applied.detail for applied in new))
+
+
+def _failed_technique(record: WorkerRecord, challenge: Challenge) -> str:
+    """What a technique raised that B has and A has not; empty when none did."""
+    failed = [a.detail for a in record.applied if a.name in _new_names(challenge) and a.outcome == "failed"]
+    return "; ".join(failed)
+
+
+def _new_names(challenge: Challenge) -> set[str]:
+    return {choice.name for choice in challenge.b if choice not in challenge.a}
 
 
 def _answer(

@@ -19,6 +19,8 @@ class Pacing:
     """Training steps of the whole run, where it was seen to end."""
     step_seconds: float = 0.0
     """Of the untouched command."""
+    evidence_steps: int = 0
+    """Steps over which numbers are recorded; 0 before that is settled."""
     one_at_a_time: bool = False
     """Two copies of the command cannot be alive at once: they fight for a port, or for memory."""
     seconds_to_ready: float = 0.0

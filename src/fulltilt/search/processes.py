@@ -47,7 +47,7 @@ class Processes:
         """End a trial, and write it into the journal."""
         if live is not None:
             record = live.close()
-            if all(known.trial != record.trial for known in self._journal.trials):
+            if record not in self._journal.trials:
                 self._journal.append(record)
 
     def incumbent_for(self, choices: Choices, *, fresh: bool) -> tuple[LiveTrial | None, Ended | None]:
@@ -64,11 +64,11 @@ class Processes:
         self.warm(live, ready)
         return live, None
 
-    def challenge(self, plan: TrialPlan) -> tuple[LiveTrial, Ready | Ended]:
+    def challenge(self, plan: TrialPlan, *, reserve_seconds: float = 0.0) -> tuple[LiveTrial, Ready | Ended]:
         """A new challenger, run until it is ready; not warm yet."""
         self.dismiss()
         self._challenger = self.start(plan)
-        return self._challenger, self._challenger.wait_ready(self.patience())
+        return self._challenger, self._challenger.wait_ready(self.patience(reserve_seconds))
 
     def adopt(self) -> None:
         """The challenger has won: its process is the incumbent now."""
@@ -117,9 +117,9 @@ class Processes:
         self._notes.note_excess(live.plan.techniques, excess + warmup_excess_seconds(after, warmup_steps(after)))
         return len(after)
 
-    def patience(self) -> float:
+    def patience(self, reserve_seconds: float = 0.0) -> float:
         """The time of the executor's clock at which a trial is given up."""
-        return max(self.budget.deadline, self.now() + _GRACE_SECONDS)
+        return max(self.budget.deadline - reserve_seconds, self.now() + _GRACE_SECONDS)
 
     def tick(self) -> None:
         self._progress.tick(spent=self.budget.spent, budget=self.budget.seconds)

@@ -18,12 +18,12 @@ from fulltilt.records.result import (
     TechniqueResult,
     TuneResult,
 )
-from fulltilt.records.words import Numerics, Role, TechniqueOutcome
+from fulltilt.records.words import Numerics, Outcome, Role, TechniqueOutcome
 from fulltilt.search.candidates import select
 from fulltilt.search.climb import climb, comparison_key
 from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_not_seen_again, members_that_hurt
 from fulltilt.search.fingerprint import fingerprint_of
-from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
+from fulltilt.search.laboratory import MIN_BLOCKS, Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
@@ -85,6 +85,7 @@ class Tune:
         self._try_candidates(judge, site, phases)
         if self.findings.recipe:
             self._take_apart()
+        if self.findings.recipe:
             self._confirm(judge)
         return self.result()
 
@@ -139,7 +140,7 @@ class Tune:
         self._progress.stage("running it again, for its own noise in time and numbers")
         laboratory = self._laboratory
         record = self._compare_with_itself("aa")
-        if record.failure:
+        if record.failure and record.failure_outcome is not Outcome.OUT_OF_BUDGET:
             self.findings.warnings.append(
                 "Two copies of this command cannot be alive at once, so whole runs were alternated instead of steps; "
                 f"intervals are wider for it. The second copy said: {record.failure}"
@@ -320,6 +321,10 @@ def _unconfirmed(record: ComparisonRecord, floor: float) -> str:
         return record.no_effect
     if record.verdict is not None and not record.verdict.kept:
         return "; ".join(record.verdict.broken[:2])
+    if record.speedup is not None and record.speedup.num_blocks < MIN_BLOCKS:
+        return "the budget ended before that; go on with the same --out and a larger --budget"
+    if record.verdict is None:
+        return "its numbers were not judged"
     if record.speedup is None or record.speedup.low <= 1.0 or record.speedup.median <= 1.0 + floor:
         return "the gain is within what restarts of the same command differ by"
     return ""

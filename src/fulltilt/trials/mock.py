@@ -49,6 +49,8 @@ class MockScript:
     startup_seconds: float = 2.0
     extra_startup: Mapping[str, float] = field(default_factory=dict)
     total_steps: int | None = None
+    crashes_at: Mapping[str, int] = field(default_factory=dict)
+    """Technique -> step in which a run under it raises."""
     exclusive: bool = False
     """A second copy cannot start while one lives."""
     restart_sd: float = 0.0
@@ -156,6 +158,10 @@ class MockTrial:
         return next((self._script.failures[name] for name in names if name in self._script.failures), None)
 
     def _advance(self, num_steps: int) -> tuple[float, ...]:
+        crash = min((self._script.crashes_at.get(name, 1 << 60) for name in self._names), default=1 << 60)
+        if self.num_steps + num_steps > crash:
+            self.ended = Ended(outcome=Outcome.EXCEPTION, message="RuntimeError: odd batch", exit_status=1)
+            return ()
         total = self._script.total_steps
         if total is not None and self.num_steps + num_steps > total:
             num_steps = max(0, total - self.num_steps)

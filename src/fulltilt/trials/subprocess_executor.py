@@ -278,11 +278,16 @@ class SubprocessTrial:
         now = time.monotonic()
         if self._process.poll() is not None or not connected:
             return self._by_itself()
-        if now - self._heard > self._hang_seconds or now > deadline:
-            limit = "no step for" if self._startup_seconds is not None else "no training step within"
+        limit = "no step for" if self._startup_seconds is not None else "no training step within"
+        silence = f"{limit} {now - self._heard:.0f} s"
+        if now - self._heard > self._hang_seconds:
             return Ended(
-                outcome=Outcome.HANG,
-                message=f"{limit} {now - self._heard:.0f} s; it was ended",
+                outcome=Outcome.HANG, message=f"{silence} (--hang-timeout); it was ended", num_steps=self.num_steps
+            )
+        if now > deadline:
+            return Ended(
+                outcome=Outcome.OUT_OF_BUDGET,
+                message=f"{silence} when the budget ended; give --budget more",
                 num_steps=self.num_steps,
             )
         return None

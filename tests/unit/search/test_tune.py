@@ -201,6 +201,25 @@ def test_a_command_of_which_two_copies_cannot_live_is_run_in_turn(search):
     assert any("address already in use" in warning for warning in result.warnings)
 
 
+@pytest.mark.parametrize("step", [3, 20, 60])
+def test_a_technique_that_crashes_after_some_steps_is_failed_however_fast(search, step):
+    result, _ = search(MockScript(speedups={"rash": 3.0}, crashes_at={"rash": step}), [spec("rash")])
+    assert outcomes(result) == {"rash": TechniqueOutcome.FAILED}
+    assert result.techniques[0].reason == "RuntimeError: odd batch"
+
+
+def test_a_replaced_setting_is_no_longer_called_kept(search):
+    specs = [spec("mode", candidates=lambda m, s, p: (Options(level=1), Options(level=2)))]
+
+    def faster_at_two(plan):
+        executor_script.speedups["mode"] = 1.3 if all(not c.options for c in plan.techniques) else 2.0
+
+    executor_script = MockScript(speedups={"mode": 1.3})
+    result, _ = search(executor_script, specs, on_start=faster_at_two)
+    assert [t.outcome for t in result.techniques] == [TechniqueOutcome.NO_GAIN, TechniqueOutcome.KEPT]
+    assert "replaced" in result.techniques[0].reason
+
+
 def test_a_run_that_ends_before_the_start_is_paid_back_is_warned_of(search):
     script = MockScript(speedups={"compiled": 2.0}, extra_startup={"compiled": 50.0}, total_steps=100)
     result, _ = search(script, [spec("compiled")])
