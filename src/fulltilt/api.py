@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,8 @@ def run(command: Command, *, recipe: RecipeLike = None, replace_process: bool = 
     sys.stdout.flush()
     sys.stderr.flush()
     if replace_process:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and that would be inherited
+            signal.signal(number, signal.SIG_DFL)
         os.execvpe(command[0], command, environment)
     status = subprocess.run(command, env=environment, check=False).returncode
     return status if status >= 0 else 128 - status

@@ -7,6 +7,9 @@ REQUEST_VARIABLE = "FULLTILT_REQUEST"
 TRIAL_VARIABLE = "FULLTILT_TRIAL"
 """Set to "1" in trials, so that a script can tell."""
 
+SCRATCH_VARIABLE = "FULLTILT_SCRATCH"
+"""In trials: the folder that files the script writes are kept in."""
+
 REQUEST_SCHEMA = 1
 
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.request import Request
 from fulltilt.tap.production import Production
-from fulltilt.tap.seams.files import FileSeam
+from fulltilt.tap.seams import files
+from fulltilt.tap.seams.saving import SavingSeam
 from fulltilt.tap.seams.seeds import seed_everything
 from fulltilt.tap.session import Session
 from fulltilt.tap.trial import Trial
@@ -37,7 +38,7 @@ def start(request: Request) -> Session:
     if request.trial.seed is not None:
         seed_everything(request.trial.seed)
     trial = Trial(session, request.trial)
-    session.file_seam = FileSeam(request.trial.directory + "/files", allowed=(request.trial.directory,))
+    SavingSeam(files.install(request.trial.directory))
     session.start(trial)
     atexit.register(trial.process_ends)
     _tell_of_exceptions(trial)

@@ -25,6 +25,7 @@ class Production:
         self._session = session
         self._state_file = state_file
         self._reported = not session.applier
+        self._is_watching = True
         session.site.on_note = self._say
 
     def module_found(self, name: str, module: nn.Module) -> None:
@@ -45,7 +46,8 @@ class Production:
     def step_done(self, num_steps: int) -> None:
         if num_steps == REPORTED_AFTER_STEPS and not self._reported:
             self.report()
-        if num_steps >= REPORTED_AFTER_STEPS and self._session.clock.has_optimizer:
+        if num_steps >= REPORTED_AFTER_STEPS and self._is_watching and self._session.clock.has_optimizer:
+            self._is_watching = False
             self._session.stop_watching()
 
     def report(self) -> None:

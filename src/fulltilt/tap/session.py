@@ -55,7 +55,6 @@ class Session:
             made=self._optimizer_made, before_step=self._before_step, after_step=self._after_step
         )
         self._loaders = LoaderSeam(self._first_iter)
-        self.file_seam: object = None
 
     def start(self, conduct: Conduct) -> None:
         """torch has just been imported: apply what needs nothing more, and listen."""

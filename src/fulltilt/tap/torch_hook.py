@@ -14,6 +14,11 @@ from types import ModuleType
 
 def install(package: str) -> None:
     """Arm the hook. `package` is the folder of the fulltilt package."""
+    if "FULLTILT_SCRATCH" in os.environ:
+        _make_fulltilt_importable(package)
+        from fulltilt.tap.seams import files
+
+        files.install(os.environ["FULLTILT_SCRATCH"])
     if "torch" not in sys.modules:
         sys.meta_path.insert(0, _TorchFinder(package))
 

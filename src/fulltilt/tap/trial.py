@@ -107,6 +107,7 @@ class Trial:
 
     def step_done(self, num_steps: int) -> None:
         if not self._is_claimant:
+            self._train_along()
             return
         assert self._wire is not None
         if self._block_end:
@@ -119,6 +120,15 @@ class Trial:
         elif self._phases.running and num_steps == self._collector.num_steps + self._request.profile_steps:
             self._phase_record = self._phases.stop(self._request.profile_steps)
             self._ready()
+
+    def _train_along(self) -> None:
+        """Another rank, or a later process: disturbed and watched as long as the one that is measured."""
+        if self._is_claimant is None or not self._evidence_open:
+            return
+        self._collector.step_done()
+        if self._collector.done:
+            self._evidence_open = False
+            self._let_go()
 
     def _evidence_step(self) -> None:
         self._collector.step_done()
@@ -146,13 +156,20 @@ class Trial:
     def _ready(self) -> None:
         """All numbers are in: let go of everything that would slow a step down, and wait for the parent."""
         assert self._wire is not None
+        self._let_go()
+        self.write_record()
+        self._wire.send(kind="ready", steps=self._session.clock.num_steps, step_seconds=self._step_seconds)
+        self._await_command()
+
+    def _let_go(self) -> None:
+        """Take out what only observation needs."""
+        if self._observer is not None:
+            self._observer.stop()
+            self._grad_seam.undo()
         if self._session.clock.has_optimizer:
             self._session.stop_watching()
         self._session.keep_watching = False
         self._session.calls.observer = None
-        self.write_record()
-        self._wire.send(kind="ready", steps=self._session.clock.num_steps, step_seconds=self._step_seconds)
-        self._await_command()
 
     def _block_step(self, num_steps: int) -> None:
         assert self._wire is not None

@@ -21,6 +21,7 @@ from fulltilt.records.request import REQUEST_VARIABLE
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TERM_GRACE_SECONDS = 3.0
+_KILL_SECONDS = 10.0
 
 
 def adopt_orphans(enabled: bool = True) -> None:
@@ -35,7 +36,8 @@ class ProcessTree:
 
     def __init__(self, root: int, request_path: str) -> None:
         self._root, self._request_path = root, request_path
-        self._known: set[int] = {root}
+        self._known: dict[int, float] = {root: _begun(root)}
+        """Process id -> when that process began, as ids are used again."""
 
     def members(self) -> list[psutil.Process]:
         """Every living process of the trial, zombies left out."""
@@ -45,8 +47,9 @@ class ProcessTree:
             with contextlib.suppress(psutil.Error):
                 parents[process.pid] = process.ppid()
                 processes[process.pid] = process
+        self._known = {pid: begun for pid, begun in self._known.items() if _begun(pid) == begun}
         found = {pid for pid in processes if self._belongs(pid, parents)}
-        self._known |= found
+        self._known |= {pid: _begun(pid) for pid in found if pid not in self._known}
         return [processes[pid] for pid in found if _is_alive(processes[pid])]
 
     def pause(self) -> None:
@@ -58,12 +61,12 @@ class ProcessTree:
         self._signal_all(signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
-        """User and system time of all members since they began."""
+        """User and system time of all members since they began, with that of their children that have ended."""
         total = 0.0
         for process in self.members():
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
-                total += times.user + times.system
+                total += times.user + times.system + times.children_user + times.children_system
         return total
 
     def kill(self) -> None:
@@ -74,7 +77,8 @@ class ProcessTree:
         while self.members() and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.05)
-        while self.members():
+        deadline = time.monotonic() + _KILL_SECONDS
+        while self.members() and time.monotonic() < deadline:  # one that waits for a dead disk cannot be ended at all
             self._signal_all(signal.SIGKILL)
             self._reap()
             time.sleep(0.02)
@@ -83,7 +87,7 @@ class ProcessTree:
     def _belongs(self, pid: int, parents: dict[int, int]) -> bool:
         seen = set()
         while pid > 1 and pid not in seen:
-            if pid == self._root or (pid in self._known and pid != os.getpid()):
+            if pid in self._known and pid != os.getpid():
                 return True
             seen.add(pid)
             parent = parents.get(pid, 0)
@@ -99,17 +103,25 @@ class ProcessTree:
             return False
 
     def _signal_all(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._root, number)
+        if self._root in self._known:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._root, number)
         for process in self.members():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, number)
 
     def _reap(self) -> None:
         """Collect adopted orphans; the root is collected by whoever started it."""
-        for pid in self._known - {self._root}:
+        for pid in self._known.keys() - {self._root}:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
+
+
+def _begun(pid: int) -> float:
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return -1.0
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -65,7 +65,7 @@ class SubprocessExecutor:
         return time.monotonic()
 
     def start(self, plan: TrialPlan) -> LiveTrial:
-        scratch = self._scratch / plan.trial
+        scratch = self._scratch / str(len(self._live))  # short: a socket's path has 107 bytes
         directory = self._directory / plan.trial
         try:
             shutil.rmtree(directory, ignore_errors=True)
@@ -212,7 +212,7 @@ class SubprocessTrial:
         self._send(kind="stop")
         deadline = time.monotonic() + _EXIT_GRACE_SECONDS
         while self._read_messages() and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            self._messages.clear()
         self.ended = Ended(outcome=Outcome.FINISHED, num_steps=self.num_steps, exit_status=None)
 
     def _make_record(self) -> TrialRecord:

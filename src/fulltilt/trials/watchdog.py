@@ -26,7 +26,7 @@ class Watchdog:
 
     def __init__(self, requests: Path, scratch: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fulltilt.trials.watchdog", str(requests), str(scratch)],
+            [sys.executable, "-P", "-m", "fulltilt.trials.watchdog", str(requests), str(scratch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

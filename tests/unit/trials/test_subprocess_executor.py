@@ -159,6 +159,38 @@ def test_a_trial_overwrites_no_file_of_the_users(start_trial, python, tmp_path):
     assert sorted(set(os.listdir(tmp_path)) - {"trials"}) == before
 
 
+def test_files_and_folders_behave_for_the_script_and_stay_for_the_user(start_trial, python, tmp_path):
+    (tmp_path / "runs" / "old").mkdir(parents=True)
+    (tmp_path / "runs" / "old" / "model.pt").write_text("precious")
+    for name in ("log.txt", "path.txt", "best.pt"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "script.py").write_text(
+        "open('log.txt', 'a').close(); early = open('before_torch.txt', 'w'); early.write('x'); early.close()\n"
+        "import logging, os, shutil, pathlib, torch\n"
+        "os.rename('path.txt', 'path.old'); assert pathlib.Path('path.old').read_text() == 'mine'\n"
+        "pathlib.Path('best.pt').replace('best.old'); assert not os.path.exists('best.pt')\n"
+        "os.rename('runs', 'gone'); assert os.path.exists('gone/old/model.pt') and not os.path.exists('runs')\n"
+        "os.rename('gone', 'runs')\n"
+        "shutil.rmtree('runs/old'); assert not os.path.exists('runs/old'); os.makedirs('runs/old')\n"
+        "assert os.listdir('runs/old') == [] and [entry.name for entry in os.scandir('runs')] == ['old']\n"
+        "os.makedirs('new/deep'); pathlib.Path('new/deep/a.txt').touch(); assert os.listdir('new/deep') == ['a.txt']\n"
+        "shutil.copy('new/deep/a.txt', 'log.txt'); os.chmod('log.txt', 0o600); os.utime('log.txt')\n"
+        "assert sorted(p.name for p in pathlib.Path('.').glob('*.old')) == ['best.old', 'path.old']\n"
+        "os.remove('new/deep/a.txt'); os.rmdir('new/deep'); assert os.listdir('new') == []\n"
+        "try:\n    os.mkdir('runs')\nexcept FileExistsError:\n    pass\nelse:\n    raise AssertionError('made twice')\n"
+        "torch.jit.save(torch.jit.script(torch.nn.Linear(2, 1)), 'best.pt'); torch.jit.load('best.pt')\n"
+        "torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()\n"
+    )
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    executor, trial = start_trial([python, "-W", "ignore", "script.py"])
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.message) == (Outcome.ENDED, "")
+    trial.close()
+    after = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file() and "trials" not in path.parts}
+    assert after == before
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path):
     (tmp_path / "script.py").write_text(
         "import os, torch\n"

@@ -47,10 +47,11 @@ class CallSeam:
     def settle(self) -> None:
         """Stop looking. Roots without wrappers cost nothing from here on."""
         self.undo()
-        for reference, wrappers in self._roots.values():
-            module = reference()
-            if module is not None and wrappers:
-                self._add_class_seam(type(module))
+        roots = [(reference(), wrappers) for reference, wrappers in self._roots.values()]
+        if any(wrappers for module, wrappers in roots if module is not None):
+            for module, _ in roots:  # those without wrappers too: else their inner modules would look like roots
+                if module is not None:
+                    self._add_class_seam(type(module))
 
     def undo(self) -> None:
         """torch as it was."""
@@ -73,10 +74,12 @@ class CallSeam:
             self._class_seams[cls] = Replacement(cls, "__call__", self._make_call(cls.__call__))
 
     def _make_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        is_compiling = torch.compiler.is_compiling
+        is_compiling, in_backward = torch.compiler.is_compiling, torch._C._current_graph_task_id
 
         def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if is_compiling() or self._inside or threading.get_ident() != self._main_thread:
+                return original(module, *args, **kwargs)
+            if in_backward() != -1:  # activation checkpointing computes a block again: no call of the user's code
                 return original(module, *args, **kwargs)
             return self._root_call(original, module, args, kwargs)
 
