@@ -69,7 +69,7 @@ class EvidenceCollector:
     def backward_called(self, tensors: Any) -> None:
         """`torch.autograd.backward` is about to be called on these tensors."""
         for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
-            if tensor.numel() == 1:
+            if isinstance(tensor, torch.Tensor) and tensor.numel() == 1:
                 self._losses[-1].append(float(tensor.detach()))
 
     def before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
@@ -166,9 +166,11 @@ class EvidenceCollector:
         generator = torch.Generator().manual_seed(1_000_003 * self.request.perturb_seed + len(self._perturbed))
         with torch.no_grad():
             for parameter in module.parameters():
-                if parameter.is_floating_point() and id(parameter) not in self._perturbed:
+                if torch.nn.parameter.is_lazy(parameter) or id(parameter) in self._perturbed:
+                    continue
+                if parameter.is_floating_point():
                     self._perturbed.add(id(parameter))
-                    noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) * 2 - 1
+                    noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
                     parameter.mul_((1 + noise * self.request.perturb_relative).to(parameter))
 
     def _perturb_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -183,7 +185,7 @@ class EvidenceCollector:
             gradient = parameter.grad
             if gradient is not None and gradient.layout is torch.strided and gradient.is_floating_point():
                 size = self.request.perturb_relative * float(gradient.square().mean().sqrt())
-                noise = torch.rand(gradient.shape, generator=generator) * 2 - 1
+                noise = torch.rand(gradient.shape, generator=generator, device="cpu") * 2 - 1
                 gradient.add_(noise.to(gradient), alpha=size)
 
 

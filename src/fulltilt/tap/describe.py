@@ -33,6 +33,8 @@ class Observer:
 
     def watch(self, module: nn.Module) -> None:
         """Note the input shapes of this root and of its repeated blocks from here on."""
+        if isinstance(module, torch.jit.ScriptModule) or type(module).__name__ == "OptimizedModule":
+            return  # the first takes no such hooks, the second would compile them in
         blocks = [block for blocks in repeated_blocks(module).values() for _, block in blocks]
         for watched in (module, *blocks):
             hook = _shape_hook(self.input_shapes[id(watched)])

@@ -86,7 +86,7 @@ class Session:
     def _first_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name = self.site.add_module(module)
         if self.conduct is not None:
-            self.conduct.module_found(name, module)
+            self._guarded(self.conduct.module_found, name, module)
         view = self.site.view(modules={name: module})
         self.applier.apply(view, Stage.MODEL, Stage.LOSS, Stage.COMPILE, Stage.WRAP)
 
@@ -113,11 +113,18 @@ class Session:
 
     def _conduct_before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         if self.conduct is not None:
-            self.conduct.before_step(name, optimizer)
+            self._guarded(self.conduct.before_step, name, optimizer)
+
+    def _guarded(self, observe: Callable[..., None], *arguments: Any) -> None:
+        """What only observes must not end the user's script: an odd module or tensor is noted instead."""
+        try:
+            observe(*arguments)
+        except Exception as error:
+            self.site.note(f"not everything could be observed: {type(error).__name__}: {error}")
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.keep_watching and self.conduct is not None:
-            self.conduct.after_optimizer(self.site.name_of(optimizer) or "")
+            self._guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
         self.clock.optimizer_stepped(optimizer)
 
     def _step_done(self) -> None:

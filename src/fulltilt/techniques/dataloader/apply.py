@@ -90,14 +90,28 @@ def _process_reason(loader: DataLoader[Any], wanted: dict[str, Any]) -> str | No
 
 
 def _sample(loader: DataLoader[Any]) -> list[torch.Tensor]:
-    """The tensors of one sample; none where the dataset does not go by numbers. No random stream moves on."""
+    """The tensors of one sample; none where the dataset does not go by numbers. No random stream moves on.
+
+    A dataset that opens its file at the first sample must do so in each worker: what it has opened here is forgotten,
+    or all workers would share one descriptor with one position.
+    """
     restore = streams_point()
+    attributes = [(dataset, dict(vars(dataset))) for dataset in _nested(loader.dataset) if hasattr(dataset, "__dict__")]
     try:
         return tensors_in(loader.dataset[0])
     except Exception:  # a dataset of its own kind: the trial will tell
         return []
     finally:
         restore()
+        for dataset, before in attributes:
+            dataset.__dict__.clear()
+            dataset.__dict__.update(before)
+
+
+def _nested(dataset: Any) -> list[Any]:
+    """The dataset and those that it wraps (Subset, ConcatDataset)."""
+    inner = [*getattr(dataset, "datasets", ()), *filter(None, [getattr(dataset, "dataset", None)])]
+    return [dataset, *(found for wrapped in inner for found in _nested(wrapped))]
 
 
 def _can_be_pickled(loader: DataLoader[Any]) -> bool:

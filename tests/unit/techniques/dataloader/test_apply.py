@@ -110,3 +110,24 @@ def test_a_dataset_that_cannot_be_pickled_is_a_reason_where_workers_are_not_fork
     monkeypatch.setattr(module.multiprocessing, "get_start_method", lambda: "spawn")
     found = DataLoader(Numbers(), collate_fn=lambda batch: batch)
     assert "pickled" in apply(FakeSite(loaders=found), DataloaderOptions(num_workers=1)).reason
+
+
+class _OpensAtFirstSample(torch.utils.data.Dataset):
+    handle = None
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if self.handle is None:
+            self.handle = object()
+        return torch.tensor(float(index))
+
+
+def test_what_a_dataset_opens_at_its_first_sample_is_left_to_the_workers():
+    from fulltilt.techniques.dataloader.apply import _sample
+
+    inner = _OpensAtFirstSample()
+    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(inner, range(4)))
+    assert len(_sample(loader)) == 1
+    assert "handle" not in vars(inner)
