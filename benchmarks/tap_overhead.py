@@ -46,7 +46,7 @@ print(json.dumps(statistics.median(seconds[len(seconds) // 4:])))
 RECIPES = {
     "empty recipe": "",
     "gc_freeze": "techniques: {gc_freeze: {}}",
-    "gc_freeze and a wrapped model (channels_last on no image)": "techniques: {gc_freeze: {}, channels_last: {}}",
+    "gc_freeze, channels_last (no effect here)": "techniques: {gc_freeze: {}, channels_last: {}}",
 }
 
 
