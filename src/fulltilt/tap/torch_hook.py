@@ -7,6 +7,7 @@ user's environment: only the package `fulltilt` itself is made known, and only o
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -16,26 +17,27 @@ def install(package: str) -> None:
     """Arm the hook. `package` is the folder of the fulltilt package."""
     if "FULLTILT_SCRATCH" in os.environ:
         _make_fulltilt_importable(package)
-        from fulltilt.tap.seams import files
-
-        files.install(os.environ["FULLTILT_SCRATCH"])
+        _protect_files(os.environ["FULLTILT_SCRATCH"])
     if "torch" not in sys.modules:
-        sys.meta_path.insert(0, _TorchFinder(package))
+        sys.meta_path.insert(0, _AfterImport("torch", lambda module: _arm(package)))
 
 
-class _TorchFinder:
-    """Stays on `sys.meta_path` until torch is really imported: libraries also ask only whether it could be."""
+class _AfterImport:
+    """Calls back when a module has been imported.
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    Stays on `sys.meta_path` until it really is: libraries also ask only whether a module could be imported.
+    """
+
+    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
+        self._name, self._then = name, then
         self._is_asking = False
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != "torch" or self._is_asking:
+        if name != self._name or self._is_asking:
             return None
         self._is_asking = True
         try:
-            spec = importlib.util.find_spec("torch")
+            spec = importlib.util.find_spec(name)
         finally:
             self._is_asking = False
         if spec is not None and spec.loader is not None:
@@ -45,13 +47,13 @@ class _TorchFinder:
     def _call_after_exec(self, loader: Loader) -> None:
         exec_module = loader.exec_module
 
-        def exec_then_arm(module: ModuleType) -> None:
-            del loader.exec_module  # the instance attribute below: torch's loader is itself again
+        def exec_then_call(module: ModuleType) -> None:
+            del loader.exec_module  # the instance attribute below: the module's loader is itself again
             sys.meta_path.remove(self)
             exec_module(module)
-            _arm(self._package)
+            self._then(module)
 
-        loader.exec_module = exec_then_arm  # type: ignore[method-assign]
+        loader.exec_module = exec_then_call  # type: ignore[method-assign]
 
 
 def _arm(package: str) -> None:
@@ -59,6 +61,14 @@ def _arm(package: str) -> None:
     from fulltilt.tap.entry import arm
 
     arm(os.environ["FULLTILT_REQUEST"])
+
+
+def _protect_files(scratch: str) -> None:
+    from fulltilt.tap.seams import files, safetensors
+
+    seam = files.install(scratch)
+    if "safetensors" not in sys.modules:
+        sys.meta_path.insert(0, _AfterImport("safetensors", lambda module: safetensors.redirect(module, seam)))
 
 
 def _make_fulltilt_importable(package: str) -> None:

@@ -191,6 +191,23 @@ def test_files_and_folders_behave_for_the_script_and_stay_for_the_user(start_tri
     assert not (tmp_path / "new").exists()
 
 
+def test_a_checkpoint_written_by_native_code_is_redirected_too(start_trial, python, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"precious")
+    (tmp_path / "script.py").write_text(
+        "import importlib.util, torch; assert importlib.util.find_spec('safetensors')\n"
+        "from safetensors import safe_open\nfrom safetensors.torch import load_file, save_file\n"
+        "save_file({'w': torch.ones(3)}, 'model.safetensors')\n"
+        "assert load_file('model.safetensors')['w'].sum() == 3\n"
+        "with safe_open('model.safetensors', framework='pt') as file:\n    assert list(file.keys()) == ['w']\n"
+        "torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()\n"
+    )
+    executor, trial = start_trial([python, "script.py"])
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.message) == (Outcome.ENDED, "")
+    trial.close()
+    assert (tmp_path / "model.safetensors").read_bytes() == b"precious"
+
+
 def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path):
     (tmp_path / "script.py").write_text(
         "import os, torch\n"
