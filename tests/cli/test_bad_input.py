@@ -32,6 +32,12 @@ def tune(tmp_path, *command, budget="60s", more=()):
     )
 
 
+IN_THE_FOREGROUND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fulltilt.cli import main; main()"
+)
+"""Ctrl-C is ignored in what a shell starts in the background, these tests perhaps."""
+
+
 def orphans(tmp_path):
     found = []
     for process in psutil.process_iter():
@@ -117,7 +123,7 @@ def test_training_in_a_child_process_is_found(tmp_path, scripts):
 def test_two_tunes_in_one_folder(tmp_path, scripts):
     command = [sys.executable, str(scripts / "plain.py"), "1000000", "0.01"]
     first = subprocess.Popen(
-        [sys.executable, "-m", "fulltilt", "tune", "--quiet", "--budget", "10m", "--out", "out", "--", *command],
+        [sys.executable, "-c", IN_THE_FOREGROUND, "tune", "--quiet", "--budget", "10m", "--out", "out", "--", *command],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -135,7 +141,7 @@ def test_two_tunes_in_one_folder(tmp_path, scripts):
 def test_an_interruption_leaves_a_report_and_a_journal_to_go_on_with(tmp_path, scripts, number):
     command = [sys.executable, str(scripts / "plain.py"), "1000000", "0.01"]
     started = subprocess.Popen(
-        [sys.executable, "-m", "fulltilt", "tune", "--quiet", "--budget", "10m", "--out", "out", "--", *command],
+        [sys.executable, "-c", IN_THE_FOREGROUND, "tune", "--quiet", "--budget", "10m", "--out", "out", "--", *command],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -116,12 +116,13 @@ def progress_shown(wanted: bool) -> Iterator[Progress]:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does: processes reaped, report written."""
+    """SIGTERM and SIGHUP end the work as Ctrl-C does: processes reaped, report written. Ignored ones (nohup) stay so."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:
