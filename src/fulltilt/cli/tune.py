@@ -116,7 +116,7 @@ def progress_shown(wanted: bool) -> Iterator[Progress]:
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does: processes reaped, report written. Ignored ones (nohup) stay so."""
+    """SIGTERM and SIGHUP end the work as Ctrl-C does, with a report. One that is ignored (nohup) stays ignored."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
