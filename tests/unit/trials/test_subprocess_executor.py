@@ -46,6 +46,9 @@ def test_a_paused_trial_makes_no_steps(start_trial, python, scripts):
     executor, trial = start_trial([python, str(scripts / "plain.py"), "100000"])
     trial.wait_ready(patience(executor))
     root = psutil.Process(trial._process.pid)
+    deadline = time.monotonic() + 30
+    while root.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
+        time.sleep(0.01)  # on a loaded machine a signal takes its time
     assert root.status() == psutil.STATUS_STOPPED
     before = root.cpu_times().user
     time.sleep(0.3)
