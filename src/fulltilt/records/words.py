@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     """It did all the steps that were asked and was stopped by us."""
     ENDED = "ended"
-    """The command ended by itself with exit status 0, after training."""
+    """The command ended by itself after training, with exit status 0 or one of its own choice."""
     NO_TRAINING = "no_training"
     """The command ended with exit status 0, and no training step was seen."""
     EXCEPTION = "exception"

@@ -30,7 +30,7 @@ def classify(
         host_ran_out: did the kernel kill a process for memory meanwhile?
     """
     exception = record.exception if record is not None else None
-    outcome = _outcome(exit_status, exception, output, num_steps, host_ran_out)
+    outcome = _outcome(exit_status, exception, output, num_steps, host_ran_out, has_record=record is not None)
     return Ended(
         outcome=outcome,
         message=_message(outcome, exit_status, exception, output),
@@ -40,7 +40,13 @@ def classify(
 
 
 def _outcome(
-    exit_status: int, exception: ExceptionRecord | None, output: str, num_steps: int, host_ran_out: bool
+    exit_status: int,
+    exception: ExceptionRecord | None,
+    output: str,
+    num_steps: int,
+    host_ran_out: bool,
+    *,
+    has_record: bool,
 ) -> Outcome:
     if exception is not None and exception.type_name not in ("SystemExit", "KeyboardInterrupt"):
         if _is_out_of_memory(exception):
@@ -52,8 +58,10 @@ def _outcome(
         return Outcome.OUT_OF_MEMORY
     if exit_status < 0 or exit_status in (128 + signal.SIGKILL, 128 + signal.SIGSEGV, 128 + signal.SIGABRT):
         return Outcome.SIGNAL
-    if exit_status:
-        return Outcome.OUT_OF_MEMORY if _OUT_OF_MEMORY_TEXT.search(output) else Outcome.EXCEPTION
+    if exit_status and _OUT_OF_MEMORY_TEXT.search(output):
+        return Outcome.OUT_OF_MEMORY
+    if exit_status and not (has_record and num_steps):  # with both, the script chose its status: "target not met"
+        return Outcome.EXCEPTION
     return Outcome.ENDED if num_steps else Outcome.NO_TRAINING
 
 
