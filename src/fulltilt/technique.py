@@ -32,6 +32,7 @@ __all__ = [
     "SiteRecord",
     "Spec",
     "Stage",
+    "forward_backward_bound",
 ]
 
 
@@ -126,6 +127,14 @@ def _no_bound(phases: PhaseRecord, site: SiteRecord) -> float:
 
 def _no_candidates(machine: MachineRecord, site: SiteRecord, phases: PhaseRecord) -> tuple[Any, ...]:
     return ()
+
+
+def forward_backward_bound(phases: PhaseRecord, site: SiteRecord) -> float:
+    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
+    if phases.forward is None or phases.backward is None:
+        return float("inf")
+    rest = phases.step_seconds - phases.forward - phases.backward
+    return phases.step_seconds / rest if rest > 0 else float("inf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

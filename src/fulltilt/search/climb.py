@@ -14,7 +14,7 @@ from fulltilt.records.result import TechniqueResult
 from fulltilt.records.words import Outcome, TechniqueOutcome
 from fulltilt.search.candidates import Candidate
 from fulltilt.search.laboratory import Challenge, EnvelopeFailed, Laboratory
-from fulltilt.search.processes import Choices
+from fulltilt.search.processes import Choices, new_names
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge
 
@@ -110,17 +110,13 @@ def _outcome(record: ComparisonRecord, floor: float) -> tuple[TechniqueOutcome, 
     if record.verdict is not None and not record.verdict.kept:
         return TechniqueOutcome.BROKE_NUMERICS, "; ".join(record.verdict.broken[:2])
     assert record.speedup is not None
-    new = [text for name, text in record.details.items() if name in _new_names(record)]
+    new = [text for name, text in record.details.items() if name in new_names(record.a, record.b)]
     detail = "; ".join(new)
     if record.speedup.low > 1.0 and record.speedup.median > 1.0 + floor:
         return TechniqueOutcome.KEPT, detail
     if record.speedup.high < 1.0:
         return TechniqueOutcome.NO_GAIN, f"slower ({detail})" if detail else "slower"
     return TechniqueOutcome.NO_GAIN, f"no difference that could be told from chance ({detail})"
-
-
-def _new_names(record: ComparisonRecord) -> set[str]:
-    return {choice.name for choice in record.b if choice not in record.a}
 
 
 def _uncertain(results: Sequence[TechniqueResult], *, alpha: float) -> frozenset[str]:

@@ -24,7 +24,7 @@ from fulltilt.records.words import Outcome, Role
 from fulltilt.search.budget import Budget
 from fulltilt.search.notes import Notes
 from fulltilt.search.pace import Pace, measured_pace, opening_pace
-from fulltilt.search.processes import Choices, Processes
+from fulltilt.search.processes import Choices, Processes, new_names
 from fulltilt.search.progress import Progress
 from fulltilt.trials.contract import Ended, Executor, LiveTrial, Ready, TrialPlan
 from fulltilt.trials.journal import Journal
@@ -464,7 +464,7 @@ def _say(ended: Ended) -> str:
 
 def _without_effect(record: WorkerRecord, challenge: Challenge) -> str:
     """Why the techniques that B has and A has not did nothing; empty when one of them did something."""
-    new = [applied for applied in record.applied if applied.name in _new_names(challenge)]
+    new = [applied for applied in record.applied if applied.name in new_names(challenge.a, challenge.b)]
     if not new or any(applied.outcome not in ("no_effect", "pending") for applied in new):
         return ""
     return "; ".join(dict.fromkeys(applied.detail for applied in new))
@@ -472,12 +472,10 @@ def _without_effect(record: WorkerRecord, challenge: Challenge) -> str:
 
 def _failed_technique(record: WorkerRecord, challenge: Challenge) -> str:
     """What a technique raised that B has and A has not; empty when none did."""
-    failed = [a.detail for a in record.applied if a.name in _new_names(challenge) and a.outcome == "failed"]
+    failed = [
+        a.detail for a in record.applied if a.name in new_names(challenge.a, challenge.b) and a.outcome == "failed"
+    ]
     return "; ".join(failed)
-
-
-def _new_names(challenge: Challenge) -> set[str]:
-    return {choice.name for choice in challenge.b if choice not in challenge.a}
 
 
 def _answer(

@@ -23,6 +23,11 @@ _GRACE_SECONDS = 30.0
 _WARMUP_ROUNDS = 4
 
 
+def new_names(a: Choices, b: Choices) -> set[str]:
+    """The techniques that B has, or has with other options, and A has not."""
+    return {choice.name for choice in b if choice not in a}
+
+
 class Processes:
     """Starts, warms, keeps and ends trials; every ended trial goes into the journal."""
 

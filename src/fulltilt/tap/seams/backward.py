@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from fulltilt.tap.seams.attribute import Replacement
+from fulltilt.tap.seams.wrapping import bind
 from fulltilt.technique import CallWrapper
 
 
@@ -24,7 +25,7 @@ class BackwardSeam:
         def backward(*args: Any, **kwargs: Any) -> Any:
             call = self._before
             for wrapper in reversed(self.wrappers):
-                call = _bind(wrapper, call)
+                call = bind(wrapper, call)
             return call(*args, **kwargs)
 
         self._replacement = Replacement(torch.autograd, "backward", backward)
@@ -57,10 +58,3 @@ class GradSeam:
 
     def undo(self) -> None:
         self._replacement.undo()
-
-
-def _bind(wrapper: CallWrapper, call: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(call, args, kwargs)
-
-    return wrapped

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fulltilt.tap.seams.attribute import Replacement
+from fulltilt.tap.seams.wrapping import bind
 from fulltilt.technique import CallWrapper
 
 FirstCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
@@ -114,9 +115,9 @@ class CallSeam:
             return original(module, *args, **kwargs)
 
         for wrapper in reversed(wrappers):
-            call = _bind(wrapper, call)
+            call = bind(wrapper, call)
         if self.observer is not None and self._discovery is not None:
-            call = _bind(self.observer, call)
+            call = bind(self.observer, call)
         return call(*args, **kwargs)
 
     def _wrappers_of(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], list[CallWrapper]] | None:
@@ -133,10 +134,3 @@ class CallSeam:
         self._inside = False
         if self._discovery is not None:
             self._discovery = Replacement(nn.Module, "__call__", self._make_call(self._torch_call))
-
-
-def _bind(wrapper: CallWrapper, call: Callable[..., Any]) -> Callable[..., Any]:
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(call, args, kwargs)
-
-    return wrapped

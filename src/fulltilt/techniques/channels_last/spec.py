@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage
+from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage, forward_backward_bound
 
 _LAYERS = ("Conv2d", "ConvTranspose2d")
 
@@ -26,14 +26,6 @@ def unavailable(machine: MachineRecord, site: SiteRecord | None) -> str | None:
     return None
 
 
-def bound(phases: PhaseRecord, site: SiteRecord) -> float:
-    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
-    if phases.forward is None or phases.backward is None:
-        return float("inf")
-    rest = phases.step_seconds - phases.forward - phases.backward
-    return phases.step_seconds / rest if rest > 0 else float("inf")
-
-
 SPEC = Spec(
     name="channels_last",
     summary="Weights and images of 2-D convolutions with their channels side by side in memory",
@@ -43,5 +35,5 @@ SPEC = Spec(
     apply="fulltilt.techniques.channels_last.apply:apply",
     candidates=candidates,
     unavailable=unavailable,
-    bound=bound,
+    bound=forward_backward_bound,
 )

@@ -5,7 +5,7 @@ import shutil
 from dataclasses import dataclass
 from typing import Literal
 
-from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage
+from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage, forward_backward_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,14 +40,6 @@ def unavailable(machine: MachineRecord, site: SiteRecord | None) -> str | None:
     return None if site is None else _site_reason(site)
 
 
-def bound(phases: PhaseRecord, site: SiteRecord) -> float:
-    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
-    if phases.forward is None or phases.backward is None:
-        return float("inf")
-    rest = phases.step_seconds - phases.forward - phases.backward
-    return phases.step_seconds / rest if rest > 0 else float("inf")
-
-
 def _site_reason(site: SiteRecord) -> str | None:
     if site.double_backward:
         return "the script differentiates gradients (create_graph=True), and compiled code has no second derivative"
@@ -75,7 +67,7 @@ SPEC = Spec(
     apply="fulltilt.techniques.compile.apply:apply",
     candidates=candidates,
     unavailable=unavailable,
-    bound=bound,
+    bound=forward_backward_bound,
     changes_draws=True,
     after=("precision",),
 )

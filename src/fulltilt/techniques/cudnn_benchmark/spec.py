@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage
+from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage, forward_backward_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,14 +29,6 @@ def unavailable(machine: MachineRecord, site: SiteRecord | None) -> str | None:
     return None
 
 
-def bound(phases: PhaseRecord, site: SiteRecord) -> float:
-    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
-    if phases.forward is None or phases.backward is None:
-        return float("inf")
-    rest = phases.step_seconds - phases.forward - phases.backward
-    return phases.step_seconds / rest if rest > 0 else float("inf")
-
-
 SPEC = Spec(
     name="cudnn_benchmark",
     summary="cuDNN times its convolution algorithms on the first calls and takes the fastest",
@@ -46,5 +38,5 @@ SPEC = Spec(
     apply="fulltilt.techniques.cudnn_benchmark.apply:apply",
     candidates=candidates,
     unavailable=unavailable,
-    bound=bound,
+    bound=forward_backward_bound,
 )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage
+from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage, forward_backward_bound
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,14 +37,6 @@ def unavailable(machine: MachineRecord, site: SiteRecord | None) -> str | None:
     return None
 
 
-def bound(phases: PhaseRecord, site: SiteRecord) -> float:
-    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
-    if phases.forward is None or phases.backward is None:
-        return float("inf")
-    rest = phases.step_seconds - phases.forward - phases.backward
-    return phases.step_seconds / rest if rest > 0 else float("inf")
-
-
 def rounding(options: MatmulPrecisionOptions) -> float:
     """Unit roundoff of the factors: TensorFloat32 keeps 11 bits of significand, bfloat16 keeps 8."""
     return 2.0**-11 if options.precision == "high" else 2.0**-8
@@ -59,6 +51,6 @@ SPEC = Spec(
     apply="fulltilt.techniques.matmul_precision.apply:apply",
     candidates=candidates,
     unavailable=unavailable,
-    bound=bound,
+    bound=forward_backward_bound,
     rounding=rounding,
 )

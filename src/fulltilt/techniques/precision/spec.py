@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage
+from fulltilt.technique import MachineRecord, Numerics, PhaseRecord, SiteRecord, Spec, Stage, forward_backward_bound
 
 _CPU_BFLOAT16 = {"amx_bf16", "amx_tile", "avx512_bf16"}
 
@@ -42,14 +42,6 @@ def unavailable(machine: MachineRecord, site: SiteRecord | None) -> str | None:
     return _dtype_reason({dtype for module in site.modules for dtype in module.dtypes})
 
 
-def bound(phases: PhaseRecord, site: SiteRecord) -> float:
-    """Amdahl's law with forward and backward at no cost: no claim is made about how much faster they get."""
-    if phases.forward is None or phases.backward is None:
-        return float("inf")
-    rest = phases.step_seconds - phases.forward - phases.backward
-    return phases.step_seconds / rest if rest > 0 else float("inf")
-
-
 def rounding(options: PrecisionOptions) -> float:
     """Unit roundoff: bfloat16 keeps 8 bits of significand, float16 keeps 11."""
     return 2.0**-8 if options.dtype == "bfloat16" else 2.0**-11
@@ -84,7 +76,7 @@ SPEC = Spec(
     apply="fulltilt.techniques.precision.apply:apply",
     candidates=candidates,
     unavailable=unavailable,
-    bound=bound,
+    bound=forward_backward_bound,
     rounding=rounding,
     after=("channels_last",),
 )
