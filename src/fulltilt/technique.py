@@ -95,6 +95,10 @@ class Site(Protocol):
     def device(self) -> torch.device:
         """Where the model's parameters live; the CPU until a model is known."""
 
+    @property
+    def tie_draws(self) -> bool:
+        """Draw the untouched script's random numbers, where the technique would draw others: its numbers are judged."""
+
     def around(self, module: nn.Module, wrapper: CallWrapper) -> None:
         """Run `wrapper` around every call that the user's code makes of this root module. Last added is innermost."""
 
@@ -159,7 +163,8 @@ class Spec:
     rounding: Callable[[Any], float] = field(default=lambda options: FLOAT32_SUMS)
     """Relative rounding of the technique under these options: the size of the rounding envelope."""
     changes_draws: bool = False
-    """It may legitimately draw other random numbers; its verdict then uses the sampling envelope."""
+    """It may legitimately draw other random numbers; its verdict then uses the sampling envelope. Where a site asks it
+    to (`Site.tie_draws`), it must draw those of the untouched script, so that the rest of its numbers can be seen."""
     after: tuple[str, ...] = ()
     """Techniques of the same stage that must be applied before this one."""
     conflicts: tuple[str, ...] = ()

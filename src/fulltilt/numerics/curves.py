@@ -125,12 +125,14 @@ def _observe(name: str, ours: Curve, theirs: Curve, allowed: Curve, rule: str) -
     if not gaps:
         return 0.0, Observation(f"{name}: none recorded")
     excess = [_ratio(gap, limit) for gap, limit in zip(gaps, allowed, strict=False)]
-    step = max(range(len(gaps)), key=excess.__getitem__)
+    worst = max(range(len(gaps)), key=excess.__getitem__)
+    step = next((step for step, ratio in enumerate(excess) if ratio > 1), worst)  # where it began says most
+    more = f"; by {gaps[worst]:.2g} at step {worst + 1}" if worst != step else ""
     text = (
         f"{name}: {ours[step]:.7g} at step {step + 1}, in the baseline {theirs[step]:.7g}; "
-        f"they differ by {gaps[step]:.2g}, allowed {allowed[step]:.2g} ({rule})"
+        f"they differ by {gaps[step]:.2g}, allowed {allowed[step]:.2g} ({rule}){more}"
     )
-    return excess[step], Observation(text, excess[step] > 1)
+    return excess[worst], Observation(text, excess[worst] > 1)
 
 
 def _ratio(gap: float, limit: float) -> float:

@@ -10,6 +10,8 @@ from fulltilt.numerics.thresholds import (
     EACH_FACTOR,
     EXACT_FLOOR,
     FACTOR,
+    FLOAT32_ROUNDING,
+    FLOAT64_ROUNDING,
     LOSS_FLOOR,
     ROUNDING_FLOOR,
     SAMPLING_TOTAL_FACTOR,
@@ -57,11 +59,13 @@ def envelope_of(
     sampling: Sequence[Evidence],
     changes_draws: bool,
     noisy: bool,
+    rounding_unit: float = FLOAT32_ROUNDING,
 ) -> Envelope:
     """The envelope for a class: each wider one holds the narrower ones.
 
     With `changes_draws` the sampling runs count even when the candidate left the random generators as the baseline
-    did: a compiled dropout on CUDA can draw other numbers and advance the generator equally far.
+    did: a compiled dropout on CUDA can draw other numbers and advance the generator equally far. `rounding_unit` is
+    one rounding of the precision that the script trains in.
 
     Raises:
         ValueError: when runs that the class needs are missing.
@@ -74,6 +78,7 @@ def envelope_of(
         _expect(sampling, "sampling", numerics)
     steady = (*repeat, *(rounding if with_rounding else ()))
     others = tuple(sampling) if changes_draws else ()
+    units = rounding_unit / FLOAT32_ROUNDING
     exact = numerics is Numerics.EXACT and not others and not (noisy and rounding)
     return Envelope(
         name="sampling envelope" if others else "rounding envelope" if len(steady) > len(repeat) else "repeated run",
@@ -82,10 +87,16 @@ def envelope_of(
         factor=FACTOR,
         each_factor=EACH_FACTOR,
         total_factor=SAMPLING_TOTAL_FACTOR if others else TOTAL_FACTOR,
-        floor=EXACT_FLOOR if exact else ROUNDING_FLOOR,
-        update_floor=EXACT_FLOOR if exact else UPDATE_FLOOR,
-        loss_floor=EXACT_FLOOR if exact else LOSS_FLOOR,
+        floor=EXACT_FLOOR if exact else ROUNDING_FLOOR * units,
+        update_floor=EXACT_FLOOR if exact else UPDATE_FLOOR * units,
+        loss_floor=EXACT_FLOOR if exact else LOSS_FLOOR * units,
     )
+
+
+def rounding_unit(baseline: Evidence) -> float:
+    """One rounding of what the script trains: of float64 where all its parameters are, else of float32."""
+    dtypes = {known.dtype for known in baseline.parameters.values()}
+    return FLOAT64_ROUNDING if dtypes and dtypes <= {"float64", "complex128"} else FLOAT32_ROUNDING
 
 
 def _expect(runs: Sequence[Evidence], name: str, numerics: Numerics) -> None:

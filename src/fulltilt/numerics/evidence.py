@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
+from fulltilt.numerics.held import HeldState
+from fulltilt.numerics.inputs import InputCollector
 from fulltilt.numerics.sketching import sketch, state_signature
-from fulltilt.records.record import Evidence, ParameterEvidence, TensorSketch
+from fulltilt.records.record import Evidence, HeldTensor, ParameterEvidence, TensorSketch
 from fulltilt.records.request import EvidenceRequest
 
 
@@ -48,8 +51,13 @@ class EvidenceCollector:
         self._executed: dict[str, int] = {}
         self._closures: set[str] = set()
         """Optimizers that had no gradient before their first step."""
+        self._inputs = InputCollector()
+        self._held = HeldState()
+        self._found: tuple[dict[str, HeldTensor], dict[str, str]] = ({}, {})
         self._perturbed: set[int] = set()
         self._reseeded = False
+        self._waiting: set[int] = set()
+        """Parameters that no optimizer has stepped yet."""
         self._alive: list[torch.Tensor] = []
         """The parameters, kept alive so that their ids stay theirs."""
 
@@ -66,6 +74,12 @@ class EvidenceCollector:
             self._reseeded = True
             self.reseed(self.request.reseed)
 
+    def module_called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The user's code is about to call a root module in training."""
+        for name, root in self.modules.items():
+            if root is module:
+                self._inputs.called(name, module, args, kwargs)
+
     def backward_called(self, tensors: Any) -> None:
         """`torch.autograd.backward` is about to be called on these tensors."""
         for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
@@ -79,6 +93,7 @@ class EvidenceCollector:
         if name not in self._started:
             self._started.add(name)
             self.optimizers[name] = optimizer
+            self._start_others()
             self._start(parameters, name)
             if all(parameter.grad is None for parameter in parameters):
                 self._closures.add(name)
@@ -108,12 +123,21 @@ class EvidenceCollector:
     def step_done(self) -> None:
         """A training step has ended."""
         self.num_steps += 1
+        self._inputs.step_done()
         self._gradient_norms.append(math.sqrt(self._squared_norm))
         self._squared_norm = 0.0
         self._losses.append([])
 
-    def evidence(self) -> Evidence:
-        """What has been seen so far."""
+    def look_around(self) -> None:
+        """See what the script holds in its frames, which are on the stack now; after the first and the last step."""
+        if self.num_steps <= 1:
+            self._held.look(self.modules)
+        if self.done:
+            self._found = self._held.found(self.modules)
+
+    def evidence(self, loaders: Sequence[DataLoader[Any]] = ()) -> Evidence:
+        """What has been seen so far; `loaders` are those that were iterated."""
+        held, generators = self._found
         return Evidence(
             num_steps=self.num_steps,
             losses=tuple(tuple(losses) for losses in self._losses[: self.num_steps]),
@@ -129,18 +153,35 @@ class EvidenceCollector:
             aliases=_aliases(self.modules),
             executed_steps=dict(self._executed),
             draws=_hash_of_streams(),
+            inputs=self._inputs.inputs(self.num_steps),
+            modes=self._inputs.modes(self.num_steps),
+            rows=self._inputs.rows(),
+            held=held,
+            generators=generators,
+            loaders={f"DataLoader#{index}": _describe_loader(loader) for index, loader in enumerate(loaders)},
         )
+
+    def _start_others(self) -> None:
+        """Parameters that no optimizer has stepped yet: frozen ones, or of an optimizer whose turn comes later."""
+        for root, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in self._parameters and not torch.nn.parameter.is_lazy(parameter):
+                    self._parameters[id(parameter)] = _Parameter(f"{root}.{name}", sketch(parameter), None)
+                    self._alive.append(parameter)
+                    self._waiting.add(id(parameter))
 
     def _start(self, parameters: Sequence[torch.Tensor], owner: str) -> None:
         names = self._names_of_parameters()
         for index, parameter in enumerate(parameters):
-            if id(parameter) not in self._parameters:
+            if id(parameter) not in self._parameters or id(parameter) in self._waiting:
                 self._parameters[id(parameter)] = _Parameter(
                     name=names.get(id(parameter), f"{owner}.parameter{index}"),
                     start=sketch(parameter),
                     first_gradient=None if parameter.grad is None else sketch(parameter.grad),
                 )
-                self._alive.append(parameter)
+                if id(parameter) not in self._waiting:
+                    self._alive.append(parameter)
+                self._waiting.discard(id(parameter))
 
     def _names_of_parameters(self) -> dict[int, str]:
         names: dict[int, str] = {}
@@ -234,6 +275,21 @@ def _aliases(modules: Mapping[str, nn.Module]) -> tuple[tuple[str, ...], ...]:
             if parameter.numel() and parameter.layout is torch.strided and not parameter.is_meta:
                 groups.setdefault(parameter.data_ptr(), []).append(f"{root}.{name}")
     return tuple(sorted(tuple(names) for names in groups.values() if len(names) > 1))
+
+
+def _describe_loader(loader: DataLoader[Any]) -> str:
+    """What it gives in an epoch, and nothing about how."""
+    if isinstance(loader.dataset, IterableDataset):
+        return f"an iterable dataset in batches of {loader.batch_size}"
+    size = "" if loader.batch_size is None else f" of {loader.batch_size}"
+    return f"{_length(loader)} batches{size}, {_length(loader.dataset)} samples"
+
+
+def _length(sized: Any) -> str:
+    try:
+        return str(len(sized))
+    except (TypeError, NotImplementedError):
+        return "unknown"
 
 
 def _hash_of_streams() -> str:

@@ -69,6 +69,21 @@ def check_each(comparison: Comparison) -> Observation:
     return Observation(text, gaps[worst] > allowed[worst])
 
 
+def check_moved(name: str, read: Read, candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
+    """The same tensors stand still: one that does is lost, however small its changes would be."""
+    field, ours = read(baseline), read(candidate)
+    runs = [read(run) for run in envelope.runs]
+    common = [key for key in field if key in ours]
+    stuck = [n for n in common if size(field[n]) and not size(ours[n]) and all(size(r[n]) for r in runs if n in r)]
+    loose = [n for n in common if not size(field[n]) and size(ours[n]) and not any(size(r[n]) for r in runs if n in r)]
+    if stuck:
+        return Observation(f"moved {name}: {stuck[0]} does not move, in the baseline it does{_more(stuck)}", True)
+    if loose:
+        return Observation(f"moved {name}: {loose[0]} moves, in the baseline it does not{_more(loose)}", True)
+    moved = sum(1 for sketch in field.values() if size(sketch))
+    return Observation(f"moved {name}: the same {moved} as in the baseline")
+
+
 def check_total(comparison: Comparison) -> Observation:
     """All tensors together, with a stricter factor."""
     names = comparison.names
@@ -107,6 +122,10 @@ def largest_distance(name: str, baseline: Field, runs: Sequence[Field]) -> float
     """The largest finite distance of the tensor `name` in the runs from that of the baseline."""
     gaps = [distance(run[name], baseline[name]) for run in runs if name in run]
     return max((gap for gap in gaps if math.isfinite(gap)), default=0.0)
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
 def _allowed_each(comparison: Comparison, names: Collection[str]) -> dict[str, float]:

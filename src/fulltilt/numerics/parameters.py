@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from fulltilt.numerics.distance import change, distance, is_finite, root_sum_square, size
 from fulltilt.numerics.envelope import Envelope, Observation
-from fulltilt.numerics.fields import Comparison, Field, check_each, check_scale, check_total, compare, largest_distance
+from fulltilt.numerics.fields import (
+    Comparison,
+    Field,
+    check_each,
+    check_moved,
+    check_scale,
+    check_total,
+    compare,
+    largest_distance,
+)
 from fulltilt.numerics.thresholds import EXACT_FLOOR, UNDETERMINED_RELATIVE, UNDETERMINED_SHARE
 from fulltilt.records.record import Evidence
 
@@ -48,7 +57,7 @@ def check_gradients(candidate: Evidence, baseline: Evidence, envelope: Envelope)
 
 def check_updates(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Iterator[Observation]:
     """Updates over the recorded steps: who moves, each, all together, their scale."""
-    yield _check_moved(candidate, baseline, envelope)
+    yield check_moved("parameters", updates, candidate, baseline, envelope)
     left_out = undetermined(baseline, envelope)
     floors = {
         name: envelope.update_floor * known.end.norm + envelope.floor * size(change(known.start, known.end))
@@ -82,20 +91,6 @@ def _other_starts(evidence: Evidence, baseline: Evidence) -> list[str]:
         and is_finite(known.start)
         and not distance(evidence.parameters[name].start, known.start) <= EXACT_FLOOR * known.start.norm
     ]
-
-
-def _check_moved(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
-    field, ours = updates(baseline), updates(candidate)
-    runs = [updates(run) for run in envelope.runs]
-    common = [name for name in field if name in ours]
-    stuck = [n for n in common if size(field[n]) and not size(ours[n]) and all(size(r[n]) for r in runs if n in r)]
-    loose = [n for n in common if not size(field[n]) and size(ours[n]) and not any(size(r[n]) for r in runs if n in r)]
-    if stuck:
-        return Observation(f"moved parameters: {stuck[0]} does not move, in the baseline it does", True)
-    if loose:
-        return Observation(f"moved parameters: {loose[0]} moves, in the baseline it does not", True)
-    moved = sum(1 for sketch in field.values() if size(sketch))
-    return Observation(f"moved parameters: the same {moved} as in the baseline")
 
 
 def _check_undetermined_gradients(

@@ -45,6 +45,12 @@ def sketch(tensor: torch.Tensor) -> TensorSketch:
         return _hashed(plain)
 
 
+def pseudo_random(numel: int) -> torch.Tensor:
+    """`numel` fixed numbers between -1 and 1, in float64 on the CPU, from the hashes of their positions."""
+    words = _hash(torch.arange(1, numel + 1, dtype=torch.int64, device="cpu"))
+    return words.to(torch.float64).div_(2.0**31).sub_(1.0)
+
+
 def state_signature(tensor: torch.Tensor) -> str:
     """Dtype and shape of an entry of a state_dict: "float32 [3, 4]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

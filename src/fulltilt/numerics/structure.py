@@ -24,6 +24,8 @@ def check_structure(
     yield _check_optimizer_state(candidate, baseline, repeat, numerics)
     yield _check_executed_steps(candidate, baseline)
     yield _check_num_losses(candidate, baseline)
+    if all(run.loaders == baseline.loaders for run in repeat):
+        yield _check_mapping("data loaders", candidate.loaders, baseline.loaders, "with as many batches and samples")
 
 
 def _check_num_steps(candidate: Evidence, baseline: Evidence) -> Observation:
@@ -35,11 +37,13 @@ def _check_num_steps(candidate: Evidence, baseline: Evidence) -> Observation:
     return Observation(f"steps: {candidate.num_steps} recorded, as in the baseline")
 
 
-def _check_mapping(name: str, candidate: Mapping[str, str], baseline: Mapping[str, str]) -> Observation:
+def _check_mapping(
+    name: str, candidate: Mapping[str, str], baseline: Mapping[str, str], what: str = "keys, dtypes and shapes"
+) -> Observation:
     faults = [*_key_faults(candidate, baseline), *_value_faults(candidate, baseline)]
     if faults:
         return Observation(f"{name}: {_first(faults)}", True)
-    return Observation(f"{name}: the same {len(baseline)} keys, dtypes and shapes as in the baseline")
+    return Observation(f"{name}: the same {len(baseline)} {what} as in the baseline")
 
 
 def _key_faults(candidate: Mapping[str, str], baseline: Mapping[str, str]) -> list[str]:

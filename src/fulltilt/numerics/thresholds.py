@@ -1,6 +1,8 @@
 """How far is too far: every constant of a verdict, with its reason. docs/verdict.md has the table they were set by."""
 
 FLOAT32_ROUNDING = 2.0**-24
+FLOAT64_ROUNDING = 2.0**-53
+"""One rounding of a training whose parameters are all in float64: its floors are so many times lower."""
 
 FACTOR = 4.0
 """One number of a candidate (a loss, a gradient norm, a buffer) may be this many times as far from the baseline as the
@@ -58,3 +60,6 @@ LOSSY_SHARE_OF_LOSS = 0.15
 LOSSY_SHARE_OF_RANGE = 0.5
 """A LOSSY candidate's loss may be off by this share of the loss, plus this share of how far the baseline's losses
 range: generous, because it is another computation, but a doubled, stuck or diverging loss is beyond it."""
+
+DISTINCT_ROWS_SHARE = 0.05
+"""So many distinct samples fewer than in the baseline are chance, beside what its own draws differ by."""

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fulltilt.numerics.buffers import check_buffers
 from fulltilt.numerics.curves import check_gradient_norms, check_losses, check_losses_of_lossy, check_means
+from fulltilt.numerics.data import check_data, check_input_values
 from fulltilt.numerics.distance import distance, root_sum_square, size
-from fulltilt.numerics.envelope import Envelope, Observation, envelope_of
+from fulltilt.numerics.envelope import Envelope, Observation, envelope_of, rounding_unit
 from fulltilt.numerics.finiteness import check_finite
+from fulltilt.numerics.keeping import check_generators, check_held
 from fulltilt.numerics.parameters import check_gradients, check_starts, check_updates, updates
 from fulltilt.numerics.structure import check_structure
 from fulltilt.numerics.thresholds import NOISY_REPEAT
@@ -50,12 +52,15 @@ def judge(
         sampling=sampling,
         changes_draws=changes_draws,
         noisy=noise > NOISY_REPEAT,
+        rounding_unit=rounding_unit(baseline),
     )
     observations = [
         *check_structure(candidate, baseline, repeat, numerics),
         check_finite(candidate, baseline),
         check_starts(candidate, baseline, repeat),
+        *check_data(candidate, baseline, envelope),
         *_check_numbers(candidate, baseline, envelope, numerics),
+        *check_generators(candidate, baseline, envelope),
         _check_draws(candidate, baseline, repeat, changes_draws or numerics is Numerics.LOSSY),
         _describe_repeat(noise),
     ]
@@ -78,6 +83,7 @@ def _check_numbers(
     if numerics is Numerics.LOSSY:
         yield check_losses_of_lossy(candidate, baseline, envelope)
         return
+    yield check_input_values(candidate, baseline, envelope)
     yield check_losses(candidate, baseline, envelope)
     yield check_gradient_norms(candidate, baseline, envelope)
     if len(envelope.runs) > len(envelope.steady_runs):
@@ -85,6 +91,7 @@ def _check_numbers(
     yield from check_gradients(candidate, baseline, envelope)
     yield from check_updates(candidate, baseline, envelope)
     yield from check_buffers(candidate, baseline, envelope)
+    yield from check_held(candidate, baseline, envelope)
 
 
 def _check_draws(candidate: Evidence, baseline: Evidence, repeat: Sequence[Evidence], may_differ: bool) -> Observation:

@@ -38,6 +38,36 @@ class ParameterEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class InputEvidence:
+    """One tensor that the user's code handed to a root module in training."""
+
+    name: str
+    """"Net#0.0" for the first positional tensor of the root module Net#0."""
+    kind: str
+    """Dtype and shape: "float32 [16, 3, 8, 8]"."""
+    values: TensorSketch
+    """In four buckets."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowCount:
+    """Rows (samples) of one input over all recorded steps."""
+
+    distinct: int
+    total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldTensor:
+    """A tensor that the script keeps besides parameters and buffers: an average of the weights, a queue, a mask."""
+
+    start: TensorSketch
+    """After the first step."""
+    end: TensorSketch
+    """After the last recorded step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """The numbers of the first training steps, as its verdict needs them."""
 
@@ -59,6 +89,18 @@ class Evidence:
     """Optimizer (class and order of appearance) -> steps executed."""
     draws: str
     """Hash of the states of torch's, Python's and NumPy's random generators after the last recorded step."""
+    inputs: tuple[tuple[InputEvidence, ...], ...] = ()
+    """For each step what root modules were given, in the order of their calls."""
+    modes: tuple[str, ...] = ()
+    """For each step the modules that were in evaluation mode while their root was called: "Net#0.drop, Net#0.norm"."""
+    rows: dict[str, RowCount] = field(default_factory=dict)
+    """Name of an input -> its rows."""
+    held: dict[str, HeldTensor] = field(default_factory=dict)
+    """Where the script holds it ("main: ema.shadow['fc.weight']") -> the tensor."""
+    generators: dict[str, str] = field(default_factory=dict)
+    """Where the script holds it -> hash of the state of a private random generator after the last recorded step."""
+    loaders: dict[str, str] = field(default_factory=dict)
+    """DataLoader (order of appearance) -> "12 batches of 8, 90 samples", as far as it knows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

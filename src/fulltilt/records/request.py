@@ -32,6 +32,8 @@ class EvidenceRequest:
     perturb_seed: int = 0
     reseed: int | None = None
     """Seed every random stream with this at the first training call, after the weights are made."""
+    tie_draws: bool = False
+    """Techniques that draw other random numbers are to draw those of the untouched script, where they can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,5 +62,7 @@ class Role(StrEnum):
     """The command with its weights perturbed at the rounding of a precision: the rounding envelope."""
     SAMPLING = "sampling"
     """The command with other random numbers from the first training step on: the sampling envelope."""
+    EXAMINED = "examined"
+    """The command under a recipe, for its numbers alone: for longer, and with the untouched one's random numbers."""
     CANDIDATE = "candidate"
     """The command under a recipe."""

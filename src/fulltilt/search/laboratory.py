@@ -72,11 +72,11 @@ MIN_BLOCKS = 6
 
 
 class EnvelopeFailed(FulltiltError):
-    """A run of the untouched command that was to tell how far its numbers may move has failed."""
+    """A run has failed that was made for its numbers alone: to tell how far they may move, or to judge a recipe."""
 
     def __init__(self, trial: str, ended: Ended | None) -> None:
         said = _say(ended) if ended is not None else "nothing was recorded"
-        super().__init__(f"the run {trial} of the untouched command failed: {said}")
+        super().__init__(f"the run {trial}, made for its numbers, failed: {said}")
         self.out_of_budget = ended is not None and ended.outcome is Outcome.OUT_OF_BUDGET
 
 
@@ -159,19 +159,28 @@ class Laboratory:
 
     # Questions about numbers
 
-    def record_of(self, trial: str, role: Role, *, evidence: EvidenceRequest, profile_steps: int = 0) -> WorkerRecord:
-        """What the command under no technique recorded, asked as `trial`: from the journal, or by running it.
+    def record_of(
+        self,
+        trial: str,
+        role: Role,
+        *,
+        evidence: EvidenceRequest,
+        profile_steps: int = 0,
+        techniques: Choices = (),
+    ) -> WorkerRecord:
+        """What the command under `techniques` recorded, asked as `trial`: from the journal, or by running it.
 
         Raises:
             CommandFailed: when the command does not come to train as it is.
-            EnvelopeFailed: when it does not come to train in a run for an envelope.
+            EnvelopeFailed: when it does not come to train in another run.
         """
         known = self._known_record(trial)
         if known is not None:
             return known
         if self.one_at_a_time:
             self._processes.release()
-        live = self._processes.start(TrialPlan(trial=trial, role=role, evidence=evidence, profile_steps=profile_steps))
+        plan = TrialPlan(trial=trial, role=role, techniques=techniques, evidence=evidence, profile_steps=profile_steps)
+        live = self._processes.start(plan)
         ready = live.wait_ready(self._processes.patience())
         if isinstance(ready, Ready) and role is Role.BASELINE:
             self._measure_pace(live, ready)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Callable
 
-from fulltilt.numerics.verdict import judge
+from fulltilt.numerics.envelope import rounding_unit
+from fulltilt.numerics.thresholds import FLOAT32_ROUNDING
+from fulltilt.numerics.verdict import class_of, judge
 from fulltilt.records.journal import VerdictRecord
 from fulltilt.records.record import Evidence, SiteRecord, WorkerRecord
 from fulltilt.records.request import EvidenceRequest, TechniqueChoice
 from fulltilt.records.words import Numerics, Role
 from fulltilt.search.laboratory import Laboratory
 from fulltilt.search.processes import Choices
-from fulltilt.technique import Spec
+from fulltilt.technique import FLOAT32_SUMS, Spec
 
 _NUM_ROUNDING_RUNS = 2
 _RESEED = 20_011
@@ -38,16 +42,34 @@ class Judge:
         spec_of: Callable[[str], Spec],
         *,
         own_rounding: float = 0.0,
+        num_steps: int | None = None,
     ) -> None:
         self._laboratory, self._baseline, self._spec_of = laboratory, baseline, spec_of
         self._own_rounding = own_rounding
         """Of the script itself: an envelope narrower than this would perturb nothing."""
+        self._num_steps = num_steps
+        """How many steps are judged; None for as many as a trial of the search records."""
         self._records: dict[str, Evidence] = {}
+
+    @classmethod
+    def over(
+        cls,
+        num_steps: int,
+        laboratory: Laboratory,
+        spec_of: Callable[[str], Spec],
+        *,
+        own_rounding: float = 0.0,
+    ) -> Judge:
+        """One that judges by more steps than a trial of the search records; runs the untouched command for them."""
+        request = EvidenceRequest(num_steps=num_steps)
+        record = laboratory.record_of(f"baseline-{num_steps}-steps", Role.REPEAT, evidence=request)
+        assert record.evidence is not None
+        return cls(laboratory, record.evidence, spec_of, own_rounding=own_rounding, num_steps=num_steps)
 
     def repeat(self) -> Evidence:
         """The untouched command once more."""
         trial = "repeat-alone" if self._laboratory.one_at_a_time else "repeat"
-        return self._evidence(trial, Role.REPEAT, self._laboratory.evidence_request())
+        return self._evidence(trial, Role.REPEAT, self._request())
 
     def prepare(self, choices: Choices) -> None:
         """Run the envelopes that judging `choices` will need, so that no other process is alive meanwhile."""
@@ -58,56 +80,82 @@ class Judge:
             self._sampling()
 
     def __call__(self, evidence: Evidence, choices: Choices) -> VerdictRecord:
-        numerics = self._class_of(choices)
         changes_draws = self._changes_draws(choices)
         return judge(
             evidence,
             self._baseline,
-            numerics=numerics,
+            numerics=self._class_of(choices),
             repeat=(self.repeat(),),
-            rounding=self._rounding(choices) if numerics is Numerics.ROUNDING else (),
+            rounding=self._rounding(choices),
             sampling=self._sampling() if changes_draws else (),
             changes_draws=changes_draws,
         )
 
+    def examine(self, choices: Choices) -> VerdictRecord:
+        """Run the command under `choices` and judge its numbers by the rounding envelope, whatever it draws.
+
+        Techniques that draw other random numbers are asked to draw those of the untouched command in this run, so that
+        a fault cannot hide in the noise of other draws.
+
+        Raises:
+            EnvelopeFailed: when one of the runs fails.
+        """
+        request = dataclasses.replace(self._request(), tie_draws=self._changes_draws(choices))
+        key = hashlib.sha256(repr(choices).encode()).hexdigest()[:8]
+        names = "+".join(choice.name for choice in choices)[:60]
+        evidence = self._evidence(f"examined-{names}-{key}", Role.EXAMINED, request, choices)
+        return judge(
+            evidence,
+            self._baseline,
+            numerics=self._class_of(choices),
+            repeat=(self.repeat(),),
+            rounding=self._rounding(choices),
+        )
+
+    def _request(self) -> EvidenceRequest:
+        usual = self._laboratory.evidence_request()
+        return usual if self._num_steps is None else dataclasses.replace(usual, num_steps=self._num_steps)
+
     def _class_of(self, choices: Choices) -> Numerics:
-        classes = {self._spec_of(choice.name).numerics for choice in choices}
-        for widest in (Numerics.LOSSY, Numerics.ROUNDING):
-            if widest in classes:
-                return widest
-        return Numerics.EXACT
+        return class_of(self._spec_of(choice.name).numerics for choice in choices)
 
     def _changes_draws(self, choices: Choices) -> bool:
         return any(self._spec_of(choice.name).changes_draws for choice in choices)
 
     def _rounding(self, choices: Choices) -> tuple[Evidence, ...]:
+        if self._class_of(choices) is not Numerics.ROUNDING:
+            return ()
         relative = max(self._own_rounding, *(self._relative_of(choice) for choice in choices))
-        requested = self._laboratory.evidence_request().num_steps
         return tuple(
             self._evidence(
                 f"rounding-{relative:.1e}-{seed}",
                 Role.ROUNDING,
-                EvidenceRequest(num_steps=requested, perturb_relative=relative, perturb_seed=seed),
+                dataclasses.replace(self._request(), perturb_relative=relative, perturb_seed=seed),
             )
             for seed in range(1, _NUM_ROUNDING_RUNS + 1)
         )
 
     def _relative_of(self, choice: TechniqueChoice) -> float:
+        """The rounding of a technique, in a script of float64 that of float64 where it claims no lower precision."""
         spec = self._spec_of(choice.name)
-        return spec.rounding(spec.options(**choice.options)) if spec.numerics is Numerics.ROUNDING else 0.0
+        if spec.numerics is not Numerics.ROUNDING:
+            return 0.0
+        relative = spec.rounding(spec.options(**choice.options))
+        return relative * rounding_unit(self._baseline) / FLOAT32_ROUNDING if relative <= FLOAT32_SUMS else relative
 
     def _sampling(self) -> tuple[Evidence, ...]:
-        requested = self._laboratory.evidence_request().num_steps
         return tuple(
             self._evidence(
-                f"sampling-{number}", Role.SAMPLING, EvidenceRequest(num_steps=requested, reseed=_RESEED * number)
+                f"sampling-{number}", Role.SAMPLING, dataclasses.replace(self._request(), reseed=_RESEED * number)
             )
             for number in (1, 2)
         )
 
-    def _evidence(self, trial: str, role: Role, request: EvidenceRequest) -> Evidence:
+    def _evidence(self, trial: str, role: Role, request: EvidenceRequest, choices: Choices = ()) -> Evidence:
+        if self._num_steps is not None:
+            trial = f"{trial}-{self._num_steps}-steps"
         if trial not in self._records:
-            record: WorkerRecord = self._laboratory.record_of(trial, role, evidence=request)
+            record: WorkerRecord = self._laboratory.record_of(trial, role, evidence=request, techniques=choices)
             assert record.evidence is not None
             self._records[trial] = record.evidence
         return self._records[trial]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fulltilt.records.record import AppliedRecord
@@ -26,8 +26,8 @@ _NEVER = {
 class Applier:
     """One for each process."""
 
-    def __init__(self, choices: Sequence[TechniqueChoice]) -> None:
-        self._chosen = [(spec, spec.options(**choice.options)) for spec, choice in _in_order(choices)]
+    def __init__(self, choices: Sequence[TechniqueChoice], find: Callable[[str], Spec] = spec_of) -> None:
+        self._chosen = [(spec, spec.options(**choice.options)) for spec, choice in _in_order(choices, find)]
         self._results: dict[str, list[Applied | NoEffect]] = {spec.name: [] for spec, _ in self._chosen}
         self._failures: dict[str, str] = {}
 
@@ -75,9 +75,9 @@ def _proof(result: Applied) -> str | None:
     return "" if result.engaged is None else result.engaged()
 
 
-def _in_order(choices: Sequence[TechniqueChoice]) -> list[tuple[Spec, TechniqueChoice]]:
+def _in_order(choices: Sequence[TechniqueChoice], find: Callable[[str], Spec]) -> list[tuple[Spec, TechniqueChoice]]:
     """By stage, then by what each names in `after`, then as written."""
-    chosen = {choice.name: (spec_of(choice.name), choice) for choice in choices}
+    chosen = {choice.name: (find(choice.name), choice) for choice in choices}
     sorter = graphlib.TopologicalSorter(
         {name: [other for other in spec.after if other in chosen] for name, (spec, _) in chosen.items()}
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections.abc import Callable
 from types import TracebackType
 
 from fulltilt.records.codec import CodecError, from_json
@@ -14,6 +15,8 @@ from fulltilt.tap.seams.saving import SavingSeam
 from fulltilt.tap.seams.seeds import seed_everything
 from fulltilt.tap.session import Session
 from fulltilt.tap.trial import Trial
+from fulltilt.technique import Spec
+from fulltilt.techniques import spec_of
 
 
 def arm(request_path: str) -> Session | None:
@@ -27,9 +30,9 @@ def arm(request_path: str) -> Session | None:
         return None
 
 
-def start(request: Request) -> Session:
-    """A session for this process, listening."""
-    session = Session(request)
+def start(request: Request, find: Callable[[str], Spec] = spec_of) -> Session:
+    """A session for this process, listening. `find` gives the spec of a technique that the request names."""
+    session = Session(request, find)
     if request.trial is None:
         production = Production(session, request.state_file)
         session.start(production)

@@ -18,7 +18,8 @@ from fulltilt.tap.seams.loaders import LoaderSeam
 from fulltilt.tap.seams.optimizers import OptimizerSeam
 from fulltilt.tap.site import TapSite
 from fulltilt.tap.steps import StepClock
-from fulltilt.technique import Stage
+from fulltilt.technique import Spec, Stage
+from fulltilt.techniques import spec_of
 
 SETTLED_AFTER_STEPS = 2
 """Root modules are looked for until this many steps have been made (and again when another optimizer is made)."""
@@ -41,11 +42,11 @@ class Conduct(Protocol):
 class Session:
     """One for each process that has imported torch under a request."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, find: Callable[[str], Spec] = spec_of) -> None:
         self.backward = BackwardSeam()
         self.calls = CallSeam(self._first_call)
         self.site = TapSite(self.calls, self.backward)
-        self.applier = Applier(request.techniques)
+        self.applier = Applier(request.techniques, find)
         self.clock = StepClock(self._step_done)
         self.conduct: Conduct | None = None
         self.keep_watching = False
@@ -86,7 +87,7 @@ class Session:
     def _first_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name = self.site.add_module(module)
         if self.conduct is not None:
-            self._guarded(self.conduct.module_found, name, module)
+            self.guarded(self.conduct.module_found, name, module)
         view = self.site.view(modules={name: module})
         self.applier.apply(view, Stage.MODEL, Stage.LOSS, Stage.COMPILE, Stage.WRAP)
 
@@ -104,18 +105,13 @@ class Session:
         name = self.site.name_of(optimizer)
         if name is None:
             name = self.site.add_optimizer(optimizer)
-            self._conduct_before_step(name, optimizer)
             self.applier.apply(self.site.view(optimizers={name: optimizer}), Stage.OPTIMIZER)
-        else:
-            self._conduct_before_step(name, optimizer)
         for callback in self.site.before_step_callbacks:
             callback(optimizer)
+        if self.conduct is not None:  # last: it sees what the optimizer gets
+            self.guarded(self.conduct.before_step, name, optimizer)
 
-    def _conduct_before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        if self.conduct is not None:
-            self._guarded(self.conduct.before_step, name, optimizer)
-
-    def _guarded(self, observe: Callable[..., None], *arguments: Any) -> None:
+    def guarded(self, observe: Callable[..., None], *arguments: Any) -> None:
         """What only observes must not end the user's script: an odd module or tensor is noted instead."""
         try:
             observe(*arguments)
@@ -124,7 +120,7 @@ class Session:
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.keep_watching and self.conduct is not None:
-            self._guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
+            self.guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
         self.clock.optimizer_stepped(optimizer)
 
     def _step_done(self) -> None:

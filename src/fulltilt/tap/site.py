@@ -27,6 +27,7 @@ class TapSite:
         self.before_step_callbacks: list[Callable[[torch.optim.Optimizer], None]] = []
         self.after_step_callbacks: list[Callable[[int], None]] = []
         self.notes: list[str] = []
+        self.tie_draws = False
         self.on_note: Callable[[str], None] = lambda message: None
 
     @property
@@ -115,6 +116,10 @@ class SiteView:
     @property
     def device(self) -> torch.device:
         return self._site.device
+
+    @property
+    def tie_draws(self) -> bool:
+        return self._site.tie_draws
 
     def around(self, module: nn.Module, wrapper: CallWrapper) -> None:
         self._site.around(module, wrapper)

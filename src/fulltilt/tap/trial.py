@@ -56,17 +56,21 @@ class Trial:
         self._last_edge = 0.0
         self._block_steps = self._block_end = 0
         self._evidence_open = True
+        session.site.tie_draws = self._evidence_request.tie_draws
         self._begin_watching()
 
     def _begin_watching(self) -> None:
         self._session.keep_watching = True
-        if self._observer is None:
-            return
-        observer = self._observer
-        self._grad_seam = GradSeam(lambda: setattr(observer, "double_backward", True))
         self._session.calls.observer = self._observe_call
+        if self._observer is not None:
+            observer = self._observer
+            self._grad_seam = GradSeam(lambda: setattr(observer, "double_backward", True))
 
-    def _observe_call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _observe_call(
+        self, module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._evidence_open and torch.is_grad_enabled():
+            self._session.guarded(self._collector.module_called, module, args, kwargs)
         if self._observer is not None:
             self._observer.look_for_autocast()
         return self._phases.around_call(call, args, kwargs)
@@ -134,6 +138,7 @@ class Trial:
         self._collector.step_done()
         if self._observer is not None:
             self._observer.num_steps += 1
+        self._session.guarded(self._collector.look_around)
         if not self._collector.done:
             return
         self._close_evidence()
@@ -144,7 +149,7 @@ class Trial:
 
     def _close_evidence(self) -> None:
         self._evidence_open = False
-        self._evidence = self._collector.evidence()
+        self._evidence = self._collector.evidence(self._session.site.loaders)
         if self._observer is not None:
             self._observer.stop()
             self._grad_seam.undo()

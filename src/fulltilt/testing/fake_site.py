@@ -34,6 +34,7 @@ class FakeSite:
         self.loaders: tuple[DataLoader[Any], ...] = _one_or_more(loaders, DataLoader)
         self.notes: list[str] = []
         self.num_steps = 0
+        self.tie_draws = False
         self._undo = contextlib.ExitStack()
         self._wrappers: dict[nn.Module, list[CallWrapper]] = {}
         self._backward_wrappers: list[CallWrapper] = []

@@ -6,6 +6,7 @@ traces us. Afterwards only the classes of roots that have wrappers carry a `__ca
 touched: their `__dict__`, pickles and copies stay what they were.
 """
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,12 +14,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from fulltilt.tap.seams.attribute import Replacement
 from fulltilt.tap.seams.wrapping import bind
 from fulltilt.technique import CallWrapper
 
 FirstCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
+Observer = Callable[[nn.Module, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""`observer(module, call, args, kwargs)`: makes the call, returns what it returned."""
 
 
 class CallSeam:
@@ -32,7 +36,7 @@ class CallSeam:
         self._class_seams: dict[type, Replacement] = {}
         self._torch_call: Callable[..., Any] = nn.Module.__call__
         self._main_thread = threading.get_ident()
-        self.observer: CallWrapper | None = None
+        self.observer: Observer | None = None
         """Runs around every root call while roots are looked for: shapes, forward time."""
 
     @property
@@ -93,13 +97,23 @@ class CallSeam:
     ) -> Any:
         wrappers = self._wrappers_of(module)
         if wrappers is None:
-            if not torch.is_grad_enabled():
-                return original(module, *args, **kwargs)  # evaluation before training, or never trained
+            if not torch.is_grad_enabled() or isinstance(module, ParametrizationList):
+                return self._other_call(original, module, args, kwargs)
             wrappers = self._roots[id(module)] = (weakref.ref(module), [])
             self._first_call(module, args, kwargs)
         self._enter()
         try:
             return self._run(wrappers[1], original, module, args, kwargs)
+        finally:
+            self._leave()
+
+    def _other_call(
+        self, original: Callable[..., Any], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """An evaluation before training, a module that is never trained, or a parametrized weight that is read."""
+        self._enter()
+        try:
+            return original(module, *args, **kwargs)
         finally:
             self._leave()
 
@@ -117,7 +131,7 @@ class CallSeam:
         for wrapper in reversed(wrappers):
             call = bind(wrapper, call)
         if self.observer is not None and self._discovery is not None:
-            call = bind(self.observer, call)
+            call = bind(functools.partial(self.observer, module), call)
         return call(*args, **kwargs)
 
     def _wrappers_of(self, module: nn.Module) -> tuple[weakref.ref[nn.Module], list[CallWrapper]] | None:
