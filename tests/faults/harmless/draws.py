@@ -160,10 +160,11 @@ def order_by_another_seed(site):
     if site.tie_draws:
         return
     generator = torch.Generator().manual_seed(9)
-    order = lambda sampler: iter(torch.randperm(len(sampler.data_source), generator=generator).tolist())  # noqa: E731
+
+    def order(sampler):
+        return iter(torch.randperm(len(sampler.data_source), generator=generator).tolist())
+
     RandomSampler.__iter__ = order
-        torch.randperm(len(sampler.data_source), generator=generator).tolist()
-    )
 
 
 @harmless("images", stage=Stage.DATA, **DRAWS)
