@@ -47,19 +47,14 @@ def _value(sketch: TensorSketch) -> str:
 
 
 def _check_statistics(candidate: Evidence, baseline: Evidence, envelope: Envelope, names: list[str]) -> Observation:
-    typical = envelope.largest(
-        lambda run: statistics.median(
-            relative_distance(run.buffers[name], baseline.buffers[name]) if name in run.buffers else 0.0
-            for name in names
-        )
-    )
+    typical = {kind: _typical(baseline, envelope, names, kind) for kind in {_kind(name) for name in names}}
     runs = [run.buffers for run in envelope.runs]
     drifts = _drifts(candidate, baseline, envelope)
     allowed = {
         name: envelope.factor
-        * max(largest_distance(name, baseline.buffers, runs), typical * baseline.buffers[name].norm)
+        * max(largest_distance(name, baseline.buffers, runs), typical[_kind(name)] * baseline.buffers[name].norm)
         + envelope.floor * (baseline.buffers[name].norm or 1.0)
-        + drifts.get(baseline.buffers[name].numel, 0.0)
+        + (drifts.get(baseline.buffers[name].numel, 0.0) if name.endswith("mean") else 0.0)
         for name in names
     }
     gaps = {name: distance(candidate.buffers[name], baseline.buffers[name]) for name in names}
@@ -69,6 +64,22 @@ def _check_statistics(candidate: Evidence, baseline: Evidence, envelope: Envelop
         f"{allowed[worst]:.2g} ({envelope.name})"
     )
     return Observation(text, gaps[worst] > allowed[worst])
+
+
+def _typical(baseline: Evidence, envelope: Envelope, names: list[str], kind: str) -> float:
+    """The largest median of relative distances among buffers of one kind: means drift where variances do not."""
+    alike = [name for name in names if _kind(name) == kind]
+    return envelope.largest(
+        lambda run: statistics.median(
+            relative_distance(run.buffers[name], baseline.buffers[name]) if name in run.buffers else 0.0
+            for name in alike
+        )
+    )
+
+
+def _kind(name: str) -> str:
+    """ "running_mean" of "Net#0.norm.running_mean"."""
+    return name.rpartition(".")[2]
 
 
 def _drifts(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> dict[int, float]:

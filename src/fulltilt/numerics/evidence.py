@@ -70,6 +70,10 @@ class EvidenceCollector:
         self.modules[name] = module
         if self.request.perturb_relative:
             self._perturb(module)
+        self.draw_otherwise()
+
+    def draw_otherwise(self) -> None:
+        """Seed anew, once, where the request asks for it: training is about to draw its first numbers."""
         if self.request.reseed is not None and not self._reseeded:
             self._reseeded = True
             self.reseed(self.request.reseed)

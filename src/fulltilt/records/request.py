@@ -31,7 +31,8 @@ class EvidenceRequest:
     each gradient gets noise of that size relative to its root mean square before every step."""
     perturb_seed: int = 0
     reseed: int | None = None
-    """Seed every random stream with this at the first training call, after the weights are made."""
+    """Seed every random stream with this when training begins, after the weights are made: at the first training call,
+    or when a loader is iterated for the first time after an optimizer was made, if that is earlier."""
     tie_draws: bool = False
     """Techniques that draw other random numbers are to draw those of the untouched script, where they can."""
 

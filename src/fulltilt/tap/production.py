@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from fulltilt.records.codec import to_json
 from fulltilt.records.record import AppliedRecord
@@ -27,6 +28,9 @@ class Production:
         self._reported = not session.applier
         self._is_watching = True
         session.site.on_note = self._say
+
+    def loader_found(self, loader: DataLoader[Any]) -> None:
+        pass
 
     def module_found(self, name: str, module: nn.Module) -> None:
         pass

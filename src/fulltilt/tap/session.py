@@ -28,6 +28,8 @@ SETTLED_AFTER_STEPS = 2
 class Conduct(Protocol):
     """What a process does with the events of its training."""
 
+    def loader_found(self, loader: DataLoader[Any]) -> None: ...
+
     def module_found(self, name: str, module: nn.Module) -> None: ...
 
     def around_backward(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -93,6 +95,8 @@ class Session:
 
     def _first_iter(self, loader: DataLoader[Any]) -> None:
         self.site.add_loader(loader)
+        if self.conduct is not None:
+            self.guarded(self.conduct.loader_found, loader)
         self.applier.apply(self.site.view(loaders=(loader,)), Stage.DATA)
 
     def _optimizer_made(self, optimizer: torch.optim.Optimizer) -> None:

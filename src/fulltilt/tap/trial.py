@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from fulltilt.numerics.evidence import EvidenceCollector
 from fulltilt.records.codec import to_json
@@ -74,6 +75,10 @@ class Trial:
         if self._observer is not None:
             self._observer.look_for_autocast()
         return self._phases.around_call(call, args, kwargs)
+
+    def loader_found(self, loader: DataLoader[Any]) -> None:
+        if self._evidence_open and self._session.clock.has_optimizer:  # the weights are made
+            self._collector.draw_otherwise()
 
     def module_found(self, name: str, module: nn.Module) -> None:
         if self._evidence_open:

@@ -114,8 +114,8 @@ def weights_decay_too_slowly_hidden(site):
 @fault(
     "accumulation",
     stage=Stage.ENV,
-    shown_by=("steps", "optimizer steps", "number of losses"),
-    names="step|executed",
+    shown_by=("losses", "updates, scale"),
+    names="step 2",
 )
 def accumulates_twice_as_long(site):
     """An update is made after eight micro-batches instead of four: every other call of step is swallowed."""

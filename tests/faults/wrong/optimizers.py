@@ -176,7 +176,7 @@ def schedule_stepped_by_micro_batch(site):
     torch.optim.lr_scheduler.LinearLR.step = four
 
 
-@fault("images", shown_by=("moved held tensors", "held tensors"), names="shadow")
+@fault("images", shown_by=("moved held tensors", "held tensors, each"), names="shadow")
 def average_of_weights_frozen(site):
     """The script's own average of the weights sees the first weights for ever, as from a wrapper's stale copy."""
     (model,) = site.modules.values()
@@ -184,7 +184,7 @@ def average_of_weights_frozen(site):
     model.state_dict = lambda *args, **kwargs: dict(stale)
 
 
-@fault("images", stage=Stage.ENV, shown_by=("moved held tensors", "held tensors"), names="averaged")
+@fault("images", stage=Stage.ENV, shown_by=("moved held tensors", "held tensors, each"), names="averaged")
 def average_of_weights_not_updated(site):
     """torch's AveragedModel is not updated any more."""
     from torch.optim import swa_utils
@@ -192,7 +192,7 @@ def average_of_weights_not_updated(site):
     swa_utils.AveragedModel.update_parameters = lambda self, model: self.n_averaged.add_(1)
 
 
-@fault("adversarial", shown_by=("moved held tensors", "held tensors"), names="averaged")
+@fault("adversarial", shown_by=("moved held tensors", "held tensors, each"), names="averaged")
 def average_of_generator_half_updated(site):
     """The moving average of the generator moves by half of what it should."""
     lerp = torch.Tensor.lerp_

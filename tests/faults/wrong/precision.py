@@ -98,7 +98,14 @@ def norms_in_bfloat16(site):
 )
 def clipped_before_unscaling(site):
     """Gradients are clipped while they are still scaled: GradScaler.unscale_ comes after it."""
+    unscale, step = torch.amp.GradScaler.unscale_, torch.amp.GradScaler.step
+
+    def late(scaler, optimizer, *args, **kwargs):
+        unscale(scaler, optimizer)
+        return step(scaler, optimizer, *args, **kwargs)
+
     torch.amp.GradScaler.unscale_ = lambda self, optimizer: None
+    torch.amp.GradScaler.step = late
 
 
 @fault(

@@ -100,7 +100,7 @@ class CallSeam:
             if not torch.is_grad_enabled() or isinstance(module, ParametrizationList):
                 return self._other_call(original, module, args, kwargs)
             wrappers = self._roots[id(module)] = (weakref.ref(module), [])
-            self._first_call(module, args, kwargs)
+            self._introduce(module, args, kwargs)
         self._enter()
         try:
             return self._run(wrappers[1], original, module, args, kwargs)
@@ -114,6 +114,14 @@ class CallSeam:
         self._enter()
         try:
             return original(module, *args, **kwargs)
+        finally:
+            self._leave()
+
+    def _introduce(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Calls that a technique makes of the new root's parts are not the user's."""
+        self._enter()
+        try:
+            self._first_call(module, args, kwargs)
         finally:
             self._leave()
 
