@@ -64,6 +64,8 @@ class Change:
         )
 
 
+SEEDS = range(5)
+
 FAULTS: dict[str, Change] = {}
 HARMLESS: dict[str, Change] = {}
 

@@ -52,6 +52,8 @@ class Workbench:
         self._context.set_forkserver_preload(["faults.gallery", "fulltilt.tap.entry", "torch._dynamo"])
         self._pool = concurrent.futures.ThreadPoolExecutor(NUM_PROCESSES)
         self._lock = threading.Lock()
+        self._judges = concurrent.futures.ThreadPoolExecutor(2 * NUM_PROCESSES)
+        self._verdicts: dict[tuple[Change, int], concurrent.futures.Future[tuple[VerdictRecord, ...]]] = {}
         self._records: dict[Training, concurrent.futures.Future[WorkerRecord]] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="ft-faults-")
 
@@ -65,7 +67,15 @@ class Workbench:
     def record(self, training: Training) -> WorkerRecord:
         return self.begin(training).result()
 
+    def judge(self, change: Change, seed: int) -> concurrent.futures.Future[tuple[VerdictRecord, ...]]:
+        """Have it judged, soon."""
+        with self._lock:
+            if (change, seed) not in self._verdicts:
+                self._verdicts[change, seed] = self._judges.submit(verdicts_of, self, change, seed)
+            return self._verdicts[change, seed]
+
     def close(self) -> None:
+        self._judges.shutdown(cancel_futures=True)
         self._pool.shutdown(cancel_futures=True)
         self._folder.cleanup()
 

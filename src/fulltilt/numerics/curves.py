@@ -102,7 +102,9 @@ def _compare(
 ) -> tuple[float, Observation]:
     relative = envelope.loss_floor if floor is None else floor
     noise = _running_maximum(theirs, runs)
-    allowed = [envelope.each_factor * at_step + relative * abs(value) for value, at_step in zip(theirs, noise, strict=True)]
+    allowed = [
+        envelope.each_factor * at_step + relative * abs(value) for value, at_step in zip(theirs, noise, strict=True)
+    ]
     return _observe(name, ours, theirs, allowed, envelope.name)
 
 

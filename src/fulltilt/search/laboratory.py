@@ -74,9 +74,10 @@ MIN_BLOCKS = 6
 class EnvelopeFailed(FulltiltError):
     """A run has failed that was made for its numbers alone: to tell how far they may move, or to judge a recipe."""
 
-    def __init__(self, trial: str, ended: Ended | None) -> None:
+    def __init__(self, trial: str, role: Role, ended: Ended | None) -> None:
         said = _say(ended) if ended is not None else "nothing was recorded"
         super().__init__(f"the run {trial}, made for its numbers, failed: {said}")
+        self.role = role
         self.out_of_budget = ended is not None and ended.outcome is Outcome.OUT_OF_BUDGET
 
 
@@ -189,7 +190,7 @@ class Laboratory:
         failed = isinstance(ready, Ended) and ready.outcome is not Outcome.ENDED
         if failed or record is None or record.evidence is None or not record.evidence.num_steps:
             ended = ready if isinstance(ready, Ended) else live.ended
-            raise command_failed(ended) if role is Role.BASELINE else EnvelopeFailed(trial, ended)
+            raise command_failed(ended) if role is Role.BASELINE else EnvelopeFailed(trial, role, ended)
         self._note_end(live.ended)
         return record
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 EVIDENCE_STEPS = 6
 PROFILE_STEPS = 6
+EXAMINED_STEPS = 48
+"""The numbers of a recipe are judged by this many steps before it is given, where the budget has time for it."""
+_EXAMINED_SHARE = 0.2
+"""Of the budget, at most, for all runs that this takes."""
 MIN_TOTAL_STEPS = 12
 """Fewer steps than this cannot be compared: evidence takes the first, warm-up the next."""
 _MAX_BLOCKS = 16
@@ -49,3 +53,18 @@ def measured_pace(opening: Pace, *, step_seconds: float, budget_seconds: float, 
         max_blocks=max_blocks,
         warmup_steps=max(opening.warmup_steps, min(block_steps, 20)),
     )
+
+
+def examined_steps(
+    evidence_steps: int,
+    *,
+    num_runs: int,
+    step_seconds: float,
+    start_seconds: float,
+    budget_seconds: float,
+    total_steps: int | None,
+) -> int:
+    """How many steps a recipe's numbers are judged by, when `num_runs` runs must fit into their share of the budget."""
+    seconds = _EXAMINED_SHARE * budget_seconds / num_runs - start_seconds
+    affordable = int(seconds / max(step_seconds, 1e-6))
+    return max(evidence_steps, min(EXAMINED_STEPS, affordable, total_steps or EXAMINED_STEPS))

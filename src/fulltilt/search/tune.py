@@ -22,6 +22,7 @@ from fulltilt.records.words import Numerics, Outcome, Role, TechniqueOutcome
 from fulltilt.search.candidates import select
 from fulltilt.search.climb import climb, comparison_key
 from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_not_seen_again, members_that_hurt
+from fulltilt.search.examine import Examination, examination_seconds, examine, joined, steps_to_examine
 from fulltilt.search.fingerprint import fingerprint_of
 from fulltilt.search.laboratory import MIN_BLOCKS, Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
@@ -46,6 +47,7 @@ class Findings:
     techniques: list[TechniqueResult] = dataclasses.field(default_factory=list)
     uncertain: frozenset[str] = frozenset()
     ablation: tuple[AblationResult, ...] = ()
+    examination: Examination | None = None
     confirmation: ComparisonRecord | None = None
     warnings: list[str] = dataclasses.field(default_factory=list)
     break_even: int | None = None
@@ -85,6 +87,8 @@ class Tune:
         self._try_candidates(judge, site, phases)
         if self.findings.recipe:
             self._take_apart()
+        if self.findings.recipe:
+            self._examine(judge, own_rounding(site))
         if self.findings.recipe:
             self._confirm(judge)
         return self.result()
@@ -169,7 +173,7 @@ class Tune:
         findings.techniques = list(selection.left_out)
         for result in selection.left_out:
             self._progress.found(result)
-        reserve = min(confirmation_seconds(self._laboratory), 0.5 * self._laboratory.budget.seconds)
+        reserve = min(self._seconds_to_finish(), 0.5 * self._laboratory.budget.seconds)
         self._progress.stage(f"trying {len(selection.candidates)} candidates")
         tracker = _Tracker(self._progress, findings)
         climbed = climb(
@@ -183,7 +187,7 @@ class Tune:
         findings.techniques = [*climbed.results, *selection.left_out]
 
     def _take_apart(self) -> None:
-        reserve = confirmation_seconds(self._laboratory)
+        reserve = self._seconds_to_finish()
         self.findings.ablation = ablate(
             self.findings.recipe, laboratory=self._laboratory, progress=self._progress, reserve_seconds=reserve
         )
@@ -193,6 +197,27 @@ class Tune:
         lucky = members_not_seen_again(self.findings.ablation, self.findings.uncertain, self._laboratory.floor)
         if lucky:
             self._drop(lucky, "its gain, which chance could explain (Holm), did not show a second time (ablation)")
+
+    def _seconds_to_finish(self) -> float:
+        return examination_seconds(self._laboratory) + confirmation_seconds(self._laboratory)
+
+    def _examine(self, judge: Judge, own_rounding: float) -> None:
+        """The recipe's numbers over more steps; members that do not stand it go."""
+        findings, laboratory = self.findings, self._laboratory
+        self._progress.stage(f"judging the recipe's numbers over {steps_to_examine(laboratory)} steps")
+        examination = examine(
+            findings.recipe,
+            laboratory=laboratory,
+            judge=judge,
+            spec_of=self._specs.__getitem__,
+            own_rounding=own_rounding,
+        )
+        findings.examination = examination
+        for member, reason in examination.broken:
+            self._drop({member.name}, f"over {examination.num_steps} steps, {reason}", TechniqueOutcome.BROKE_NUMERICS)
+        if examination.problem:
+            steps = laboratory.pace.evidence_steps
+            findings.warnings.append(f"The recipe's numbers were judged by {steps} steps only: {examination.problem}")
 
     def _confirm(self, judge: Judge) -> None:
         self._progress.stage("confirming the winner in fresh processes")
@@ -217,11 +242,11 @@ class Tune:
                 f"use the recipe for runs of more than {break_even} steps."
             )
 
-    def _drop(self, names: set[str], reason: str) -> None:
+    def _drop(self, names: set[str], reason: str, outcome: TechniqueOutcome = TechniqueOutcome.NO_GAIN) -> None:
         findings = self.findings
         findings.recipe = tuple(choice for choice in findings.recipe if choice.name not in names)
         findings.techniques = [
-            dataclasses.replace(result, outcome=TechniqueOutcome.NO_GAIN, reason=reason)
+            dataclasses.replace(result, outcome=outcome, reason=reason)
             if result.name in names and result.outcome is TechniqueOutcome.KEPT
             else result
             for result in findings.techniques
@@ -253,7 +278,7 @@ class Tune:
             machine=findings.machine,
             baseline_step_seconds=laboratory.step_seconds,
             speedup=(confirmation.speedup if confirmation else None) or UNMOVED,
-            verdict=(confirmation.verdict if confirmation else None)
+            verdict=(joined(confirmation.verdict, findings.examination) if confirmation else None)
             or VerdictRecord(numerics=Numerics.EXACT, kept=True, evidence=("Nothing is changed.",)),
             recipe=RecipeResult(
                 techniques=recipe,
@@ -271,7 +296,11 @@ class Tune:
             confirmed=confirmed,
             finished=finished and all(result.outcome is not TechniqueOutcome.UNTRIED for result in findings.techniques),
             warnings=tuple(findings.warnings),
-            details={"total_steps": laboratory.total_steps, "block_steps": laboratory.pace.block_steps},
+            details={
+                "total_steps": laboratory.total_steps,
+                "block_steps": laboratory.pace.block_steps,
+                "judged_steps": findings.examination.num_steps if findings.examination else None,
+            },
         )
 
     def _summary(self, recipe: Choices, confirmation: ComparisonRecord | None, finished: bool) -> str:

@@ -76,11 +76,11 @@ class Judge:
         self.repeat()
         if self._class_of(choices) is Numerics.ROUNDING:
             self._rounding(choices)
-        if self._changes_draws(choices):
+        if self.changes_draws(choices):
             self._sampling()
 
     def __call__(self, evidence: Evidence, choices: Choices) -> VerdictRecord:
-        changes_draws = self._changes_draws(choices)
+        changes_draws = self.changes_draws(choices)
         return judge(
             evidence,
             self._baseline,
@@ -91,6 +91,10 @@ class Judge:
             changes_draws=changes_draws,
         )
 
+    def changes_draws(self, choices: Choices) -> bool:
+        """May any of them draw other random numbers?"""
+        return any(self._spec_of(choice.name).changes_draws for choice in choices)
+
     def examine(self, choices: Choices) -> VerdictRecord:
         """Run the command under `choices` and judge its numbers by the rounding envelope, whatever it draws.
 
@@ -100,7 +104,7 @@ class Judge:
         Raises:
             EnvelopeFailed: when one of the runs fails.
         """
-        request = dataclasses.replace(self._request(), tie_draws=self._changes_draws(choices))
+        request = dataclasses.replace(self._request(), tie_draws=self.changes_draws(choices))
         key = hashlib.sha256(repr(choices).encode()).hexdigest()[:8]
         names = "+".join(choice.name for choice in choices)[:60]
         evidence = self._evidence(f"examined-{names}-{key}", Role.EXAMINED, request, choices)
@@ -118,9 +122,6 @@ class Judge:
 
     def _class_of(self, choices: Choices) -> Numerics:
         return class_of(self._spec_of(choice.name).numerics for choice in choices)
-
-    def _changes_draws(self, choices: Choices) -> bool:
-        return any(self._spec_of(choice.name).changes_draws for choice in choices)
 
     def _rounding(self, choices: Choices) -> tuple[Evidence, ...]:
         if self._class_of(choices) is not Numerics.ROUNDING:
