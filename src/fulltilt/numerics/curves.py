@@ -7,14 +7,20 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from fulltilt.numerics.envelope import Envelope, Observation
-from fulltilt.numerics.thresholds import LOOK_AHEAD_STEPS, LOSSY_SHARE_OF_LOSS, LOSSY_SHARE_OF_RANGE, MEAN_FACTOR
+from fulltilt.numerics.thresholds import (
+    LOOK_AHEAD_STEPS,
+    LOOK_BACK_STEPS,
+    LOSSY_SHARE_OF_LOSS,
+    LOSSY_SHARE_OF_RANGE,
+    MEAN_FACTOR,
+)
 from fulltilt.records.record import Evidence
 
 Curve = Sequence[float]
 
 
 def check_losses(candidate: Evidence, baseline: Evidence, envelope: Envelope) -> Observation:
-    """Each loss of each step within factor times the envelope's running maximum, plus a floor."""
+    """Each loss of each step within factor times the envelope's largest distance around it, plus a floor."""
 
     def compare(index: int) -> tuple[float, Observation]:
         runs = [_losses(run, index) for run in envelope.runs]
@@ -109,12 +115,12 @@ def _compare(
 
 
 def _running_maximum(theirs: Curve, runs: Sequence[Curve]) -> list[float]:
-    """For each step the largest difference between a run and the baseline up to a few steps later."""
+    """For each step the largest difference between a run and the baseline from a few steps before it to a few after."""
     largest = [
         max((_gap(run[step], value) for run in runs if step < len(run)), default=0.0)
         for step, value in enumerate(theirs)
     ]
-    return [max(largest[: step + 1 + LOOK_AHEAD_STEPS]) for step in range(len(largest))]
+    return [max(largest[max(0, step - LOOK_BACK_STEPS) : step + 1 + LOOK_AHEAD_STEPS]) for step in range(len(largest))]
 
 
 def _gap(a: float, b: float) -> float:

@@ -39,8 +39,10 @@ UPDATE_FLOOR = 8 * FLOAT32_ROUNDING
 LOSS_FLOOR = 16 * FLOAT32_ROUNDING
 """Of the loss: eight units in the last place. A mean over a batch in another order differs by one to four."""
 
+LOOK_BACK_STEPS = 8
 LOOK_AHEAD_STEPS = 3
-"""The envelope of a curve at step t is its maximum up to step t + 3: one scalar of two runs can agree by luck."""
+"""The envelope of a curve at step t is its maximum from step t - 8 to t + 3: one scalar of two runs can agree by luck.
+No further back, as a loss that has fallen to a hundredth is not judged by the noise that it had at first."""
 
 SCALE_CEILING = 0.07
 """Rounding turns an update but does not lengthen it: the length along the baseline's update differed by up to 2 % under

@@ -5,6 +5,7 @@ For testing search, statistics, resume and report without any training; exact wh
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,8 @@ class MockScript:
     """Technique -> how many times faster it makes a step."""
     shifts: Mapping[str, float] = field(default_factory=dict)
     """Technique -> by how much, relatively, it moves the numbers."""
+    late_shifts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """Technique -> the step from which on it moves losses, and by how much, relatively."""
     no_effect: frozenset[str] = frozenset()
     failures: Mapping[str, Ended] = field(default_factory=dict)
     """Technique -> how a trial under it ends; "" is the untouched command."""
@@ -183,7 +186,7 @@ class MockTrial:
             site=mock_site(),
             applied=tuple(self._applied(choice) for choice in self.plan.techniques),
             phases=self._script.phases if self.plan.profile_steps and reached else None,
-            evidence=mock_evidence(min(evidence_steps, self.num_steps), self._shift()),
+            evidence=self._with_late_shifts(mock_evidence(min(evidence_steps, self.num_steps), self._shift())),
             num_steps=self.num_steps,
             startup_seconds=self._script.startup_seconds,
         )
@@ -192,6 +195,16 @@ class MockTrial:
         if choice.name in self._script.no_effect:
             return AppliedRecord(name=choice.name, outcome="no_effect", detail="nothing to do in the mock")
         return AppliedRecord(name=choice.name, outcome="applied", detail=f"{choice.name} in the mock")
+
+    def _with_late_shifts(self, evidence: Evidence) -> Evidence:
+        for name in self._names:
+            first, shift = self._script.late_shifts.get(name, (0, 0.0))
+            losses = (
+                tuple(loss * (1 + shift * (step + 1 >= first)) for loss in losses)
+                for step, losses in enumerate(evidence.losses)
+            )
+            evidence = dataclasses.replace(evidence, losses=tuple(losses))
+        return evidence
 
     def _shift(self) -> float:
         shift = sum(self._script.shifts.get(name, 0.0) for name in self._names)

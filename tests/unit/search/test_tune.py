@@ -100,6 +100,31 @@ def test_a_small_shift_within_the_rounding_envelope_is_kept(search):
     assert outcomes(result) == {"half": TechniqueOutcome.KEPT}
 
 
+@pytest.mark.parametrize("step", [7, 20, 48])
+def test_a_fault_after_the_steps_of_a_trial_is_found_before_the_recipe_is_given(search, step):
+    script = MockScript(speedups={"late": 1.5, "good": 1.4}, late_shifts={"late": (step, 0.2)})
+    result, _ = search(script, [spec("late"), spec("good")])
+    assert outcomes(result) == {"late": TechniqueOutcome.BROKE_NUMERICS, "good": TechniqueOutcome.KEPT}
+    assert f"at step {step}" in next(known.reason for known in result.techniques if known.name == "late")
+    assert [choice.name for choice in result.recipe.techniques] == ["good"]
+    assert any(sentence.startswith("over 48 steps, losses") for sentence in result.verdict.evidence)
+
+
+def test_a_technique_that_draws_other_numbers_is_examined_with_those_of_the_command(search):
+    script = MockScript(speedups={"draws": 1.5})
+    result, executor = search(script, [spec("draws", changes_draws=True)])
+    examined = [plan for plan in executor.started if plan.role is Role.EXAMINED]
+    assert [plan.evidence.tie_draws for plan in examined] == [True]
+    assert outcomes(result) == {"draws": TechniqueOutcome.KEPT}
+
+
+def test_a_technique_that_crashes_when_it_is_examined_is_left_out(search):
+    script = MockScript(speedups={"rash": 3.0, "good": 1.5}, crashes_at={"rash": 1000})
+    result, _ = search(script, [spec("rash"), spec("good")])
+    assert outcomes(result)["good"] is TechniqueOutcome.KEPT
+    assert result.verdict.kept
+
+
 def test_a_failing_technique_is_recorded_with_its_reason(search):
     failure = Ended(outcome=Outcome.COMPILE_FAILED, message="BackendCompilerFailed: no C++")
     result, _ = search(MockScript(failures={"broken": failure}), [spec("broken"), spec("other")])
