@@ -32,6 +32,9 @@ class EvidenceRequest:
     perturb_seed: int = 0
     reseed: int | None = None
     """Seed every random stream with this at the first training call, after the weights are made."""
+    whole_curve: bool = False
+    """A long run: record the loss of every step and every evaluation, cheaply, instead of all numbers of a few steps.
+    `reseed` then is the seed of the whole run, from the import of torch on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

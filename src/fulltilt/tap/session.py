@@ -50,6 +50,8 @@ class Session:
         self.conduct: Conduct | None = None
         self.keep_watching = False
         """Keep the seams that only observation needs."""
+        self.tell_of_optimizers = False
+        """Tell the conduct when an optimizer has stepped, when nothing else is watched any more too."""
         self._opened_at_step = 0
         self._optimizers = OptimizerSeam(
             made=self._optimizer_made, before_step=self._before_step, after_step=self._after_step
@@ -86,7 +88,7 @@ class Session:
     def _first_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         name = self.site.add_module(module)
         if self.conduct is not None:
-            self._guarded(self.conduct.module_found, name, module)
+            self.guarded(self.conduct.module_found, name, module)
         view = self.site.view(modules={name: module})
         self.applier.apply(view, Stage.MODEL, Stage.LOSS, Stage.COMPILE, Stage.WRAP)
 
@@ -113,9 +115,9 @@ class Session:
 
     def _conduct_before_step(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         if self.conduct is not None:
-            self._guarded(self.conduct.before_step, name, optimizer)
+            self.guarded(self.conduct.before_step, name, optimizer)
 
-    def _guarded(self, observe: Callable[..., None], *arguments: Any) -> None:
+    def guarded(self, observe: Callable[..., None], *arguments: Any) -> None:
         """What only observes must not end the user's script: an odd module or tensor is noted instead."""
         try:
             observe(*arguments)
@@ -123,8 +125,8 @@ class Session:
             self.site.note(f"not everything could be observed: {type(error).__name__}: {error}")
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.keep_watching and self.conduct is not None:
-            self._guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
+        if (self.keep_watching or self.tell_of_optimizers) and self.conduct is not None:
+            self.guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
         self.clock.optimizer_stepped(optimizer)
 
     def _step_done(self) -> None:
