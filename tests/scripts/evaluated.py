@@ -1,8 +1,8 @@
 """A small classifier with dropout, printed evaluations, and faults on request. Arguments: steps, then words.
 
-`cosine`: nothing. `seeded`: seeds itself. `fixed`: draws its batches from a generator of its own, no dropout.
-`fault:N`, `nan:N`, `stop:N`, `raise:N`: from training step N on, but only where a recipe is applied (FULLTILT_REQUEST
-names one), losses are wrong, not finite, or the run ends. `silent`: prints nothing.
+`seeded`: seeds itself. `fixed`: batches come from a generator of its own, no dropout. `loader`: batches come from a
+shuffling DataLoader, no dropout. `silent`: prints nothing. `fault:N`, `nan:N`, `diverge:N`, `stop:N`, `raise:N`: from
+training step N on, but only where a recipe is applied (FULLTILT_REQUEST names one), something goes wrong.
 """
 
 import json
@@ -30,7 +30,8 @@ train_x, val_x = torch.randn(512, 8, generator=maker), torch.randn(256, 8, gener
 train_y = (train_x @ teacher + 0.5 * torch.randn(512, 3, generator=maker)).argmax(1)
 val_y = (val_x @ teacher).argmax(1)
 order = torch.Generator().manual_seed(3) if "fixed" in words else None
-drop = 0.0 if "fixed" in words else 0.1
+drop = 0.0 if {"fixed", "loader"} & set(words) else 0.1
+loader = torch.utils.data.DataLoader(range(512), batch_size=64, shuffle=True)
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Dropout(drop), torch.nn.Linear(32, 3))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 criterion = torch.nn.CrossEntropyLoss()
@@ -49,8 +50,12 @@ def evaluate(step):
         )
 
 
-for step in range(1, steps + 1):
-    batch = torch.randint(0, 512, (64,), generator=order)
+def batches():
+    while True:
+        yield from loader if "loader" in words else [torch.randint(0, 512, (64,), generator=order)]
+
+
+for step, batch in zip(range(1, steps + 1), batches(), strict=False):
     loss = F.cross_entropy(model(train_x[batch]), train_y[batch])
     if has_recipe:
         if step >= faults.get("fault", steps + 1):
