@@ -245,11 +245,18 @@ def verify(
 def _carry_out_check(check: LongCheck, executor: Executor, directory: Path) -> LongCheckResult:
     try:
         check.run()
+    except KeyboardInterrupt:
+        if check.has_something_to_tell:
+            _write_check(check, directory)
+        raise
     finally:
         executor.close()
-        if check.has_something_to_tell:
-            result = dataclasses.replace(check.result(), details={"directory": str(directory)})
-            write_long_check(result, directory)
+    return _write_check(check, directory)
+
+
+def _write_check(check: LongCheck, directory: Path) -> LongCheckResult:
+    result = dataclasses.replace(check.result(), details={"directory": str(directory)})
+    write_long_check(result, directory)
     return result
 
 

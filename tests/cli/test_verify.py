@@ -101,6 +101,14 @@ def test_a_margin_that_is_too_narrow_is_undecided_or_different(verify):
     assert result["margin_asked"] == pytest.approx(1e-7)
 
 
+def test_a_budget_that_ends_before_the_first_run_is_undecided(verify):
+    done, result = verify(more=("--budget", "1ms"))
+    assert done.returncode == 4, done.stderr
+    assert result["judgement"] == "undecided"
+    assert result["runs"] == []
+    assert "The budget ended" in done.stdout
+
+
 def test_finished_runs_survive_an_interruption_and_are_not_repeated(verify, tmp_path, scripts):
     journal = tmp_path / "out" / "journal.jsonl"
     foreground = (
