@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "compare", "report", "run", "tune"]
+__all__ = ["__version__", "compare", "report", "run", "tune", "verify"]
 
 if TYPE_CHECKING:
-    from fulltilt.api import compare, report, run, tune
+    from fulltilt.api import compare, report, run, tune, verify
 
 
 def __getattr__(name: str) -> Any:

@@ -7,12 +7,16 @@
     +-- StorageError            1  the disk is full, or the folder cannot be written
 
 A message says what happened with the value; `hint` says what is allowed or what to do next.
+
+The long check (`fulltilt tune --verify`) ends in 0 for equivalent, 1 for different (as `diff` does), 4 for undecided.
 """
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_COMMAND_FAILED = 3
+EXIT_DIFFERENT = 1
+EXIT_UNDECIDED = 4
 EXIT_INTERRUPTED = 130
 
 

@@ -40,6 +40,23 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def parse_share(text: str) -> float:
+    """A share between 0 and 1 in `text`, such as "2%" or "0.02".
+
+    Raises:
+        ValueError: when it is none, or is not between 0 and 1.
+    """
+    stripped = text.strip()
+    number, divisor = (stripped[:-1], 100.0) if stripped.endswith("%") else (stripped, 1.0)
+    try:
+        share = float(number) / divisor
+    except ValueError:
+        share = float("nan")
+    if not 0 < share < 1:
+        raise ValueError(f"{text!r} is not a share between 0 and 1; write it like 2% or 0.02")
+    return share
+
+
 def format_speedup(ratio: float) -> str:
     """A ratio of speeds to read: "1.43x"."""
     return f"{ratio:.2f}x"

@@ -11,7 +11,10 @@ from fulltilt import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {
-    "tune": {"--budget", "--out", "--only", "--hang-timeout", "--json", "--quiet", "--help"},
+    "tune": {
+        *("--budget", "--out", "--only", "--hang-timeout", "--json", "--quiet", "--help"),
+        *("--verify", "--steps", "--runs", "--margin", "--seed"),
+    },
     "run": {"--recipe", "--help"},
     "compare": {"--a", "--b", "--budget", "--pairs", "--out", "--hang-timeout", "--json", "--quiet", "--help"},
     "techniques": {"--json", "--help"},

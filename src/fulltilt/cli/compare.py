@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fulltilt.cli.arguments import COMMAND_SETTINGS, Budget, Command, HangTimeout, Json, Quiet, seconds_of
-from fulltilt.cli.tune import progress_shown, terminated_as_interrupted
+from fulltilt.cli.working import progress_shown, terminated_as_interrupted
 
 if TYPE_CHECKING:
     from fulltilt.records.journal import ComparisonRecord

@@ -19,13 +19,18 @@ def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a tune.", show_default=False)],
     json: Json = False,
 ) -> None:
-    """Show the result of a tune again, and write its report anew.
+    """Show the result of a tune or of a long check again, and write its report anew.
 
     Example: fulltilt report .fulltilt/train-20260101-120000
     """
     from fulltilt import api
     from fulltilt.cli.tune import show
+    from fulltilt.cli.verify import show_check
 
+    checked = api.long_check_of(directory)
+    if checked is not None and not (directory / "result.json").exists():
+        show_check(checked, directory, as_json=json)
+        return
     show(api.report(directory), directory, as_json=json)
     if not json:
         print(directory / "report.html")

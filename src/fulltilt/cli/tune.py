@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fulltilt.cli.arguments import COMMAND_SETTINGS, Budget, Command, HangTimeout, Json, Quiet, seconds_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fulltilt.search.progress import Progress
+from fulltilt.cli.arguments import COMMAND_SETTINGS, Command, HangTimeout, Json, Quiet, seconds_of
+from fulltilt.cli.working import progress_shown, terminated_as_interrupted
+from fulltilt.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -25,12 +20,39 @@ def register(app: typer.Typer) -> None:
 
 def tune(
     command: Command,
-    budget: Budget = "10m",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget", "-b", help="How long it may take: 90s, 10m (the default), 1h30m; no limit with --verify."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for results; one with an unfinished tune goes on.")
     ] = None,
     only: Annotated[
         str | None, typer.Option("--only", help="Try only these techniques, separated by commas.", show_default=False)
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            metavar="RECIPE",
+            help="Long check instead: train under this recipe and without it, and judge losses and evaluations.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="With --verify: training steps of a run (1000).")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option("--runs", min=2, help="With --verify: runs of each, each with a seed of its own (4).")
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option("--margin", help="With --verify: how far a number may move, such as 2%; 1% or what seeds do."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="With --verify: seed of the first runs (0).")
     ] = None,
     hang_timeout: HangTimeout = "3m",
     json: Json = False,
@@ -42,10 +64,30 @@ def tune(
     numerically right, and writes recipe.yaml, report.html, report.md and result.json. Nothing of yours is overwritten.
 
     Example: fulltilt tune --budget 10m -- python train.py --lr 3e-4
+
+    Long check: fulltilt tune --verify recipe.yaml --steps 2000 -- python train.py --lr 3e-4
+    (exit status 0: equivalent, 1: different, 4: undecided)
     """
-    directory = _tune(command, budget, out, only, hang_timeout, show_progress=not (quiet or json), as_json=json)
+    show_progress = not (quiet or json)
+    if verify is not None:
+        from fulltilt.cli.verify import Wishes, run_check
+
+        if only is not None:
+            raise UsageError("--only chooses techniques to try; with --verify the recipe says them")
+        wishes = Wishes(
+            recipe=verify, steps=steps, runs=runs, margin=margin, seed=seed, budget=budget, hang_timeout=hang_timeout
+        )
+        raise typer.Exit(run_check(command, wishes, out, show_progress=show_progress, as_json=json))
+    _refuse_without_verify(steps=steps, runs=runs, margin=margin, seed=seed)
+    directory = _tune(command, budget or "10m", out, only, hang_timeout, show_progress=show_progress, as_json=json)
     if not json:
         print(directory / "report.html")
+
+
+def _refuse_without_verify(**options: object) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(f"--{given[0]} belongs to the long check", hint="Name its recipe: --verify recipe.yaml.")
 
 
 def _tune(
@@ -95,36 +137,3 @@ def show(result: Any, directory: Path, *, as_json: bool) -> None:
     from fulltilt.report.terminal import print_result
 
     print_result(result, Console(highlight=False), str(directory))
-
-
-@contextmanager
-def progress_shown(wanted: bool) -> Iterator[Progress]:
-    """Progress on standard error, or none."""
-    if not wanted:
-        from fulltilt.search.progress import Silent
-
-        yield Silent()
-        return
-    from fulltilt.cli.progress import TerminalProgress
-
-    progress = TerminalProgress()
-    try:
-        yield progress
-    finally:
-        progress.close()
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does, with a report. One that is ignored (nohup) stays ignored."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heeded}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

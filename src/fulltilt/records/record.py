@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fulltilt.records.curve import CurveRecord
+
 RECORD_SCHEMA = 1
 SKETCH_SIZE = 64
 
@@ -237,4 +239,6 @@ class WorkerRecord:
     startup_seconds: float | None = None
     """From the start of the process to its first training call."""
     notes: tuple[str, ...] = ()
+    curve: CurveRecord | None = None
+    """Of a long run, which has no evidence."""
     schema: int = RECORD_SCHEMA

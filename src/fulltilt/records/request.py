@@ -35,6 +35,9 @@ class EvidenceRequest:
     or when a loader is iterated for the first time after an optimizer was made, if that is earlier."""
     tie_draws: bool = False
     """Techniques that draw other random numbers are to draw those of the untouched script, where they can."""
+    whole_curve: bool = False
+    """A long run: record the loss of every step and every evaluation, cheaply, instead of all numbers of a few steps.
+    `reseed` then is the seed of the whole run, from the import of torch on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

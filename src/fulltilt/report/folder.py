@@ -1,4 +1,4 @@
-"""Writes everything a tune hands back into its folder: recipe.yaml, result.json, report.html, report.md."""
+"""Writes what a tune hands back into its folder: recipe.yaml, result.json, report.html, report.md; or verify.*."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 from fulltilt.errors import StorageError
 from fulltilt.records.codec import to_json
 from fulltilt.records.journal import ComparisonRecord
+from fulltilt.records.long_run import LongCheckResult
 from fulltilt.records.result import TuneResult
 from fulltilt.report.html import render_html
+from fulltilt.report.long_check_html import render_long_check_html
+from fulltilt.report.long_check_markdown import render_long_check_markdown
 from fulltilt.report.markdown import render_markdown
 from fulltilt.report.recipe_text import recipe_text
 
@@ -28,6 +31,17 @@ def write_report(result: TuneResult, comparisons: Sequence[ComparisonRecord], di
     }
     for name, text in files.items():
         _write_whole(directory / name, text)
+
+
+def write_long_check(result: LongCheckResult, directory: Path) -> None:
+    """Write verify.json, verify.md and verify.html; beside the files of a tune, where it is a tune's folder.
+
+    Raises:
+        StorageError: one cannot be written.
+    """
+    _write_whole(directory / "verify.json", to_json(result) + "\n")
+    _write_whole(directory / "verify.md", render_long_check_markdown(result))
+    _write_whole(directory / "verify.html", render_long_check_html(result))
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -85,7 +85,7 @@ def render_html(result: TuneResult, comparisons: Sequence[ComparisonRecord]) -> 
     Args:
         comparisons: those of the journal; each with blocks gets a chart.
     """
-    return _template().render(
+    return page_template("page.html.j2").render(
         **_claims(result),
         **_tables(result),
         **_charts(result, comparisons),
@@ -94,7 +94,7 @@ def render_html(result: TuneResult, comparisons: Sequence[ComparisonRecord]) -> 
         num_trials=len(result.trials),
         trials_words=_trials_words(result.trials),
         warnings=result.warnings,
-        version=_version(),
+        version=version(),
     )
 
 
@@ -249,7 +249,7 @@ def _trials_words(trials: Sequence[TrialRecord]) -> str:
     return f"{words}, {failed} of which failed" if failed else words
 
 
-def _version() -> str:
+def version() -> str:
     try:
         return importlib.metadata.version("fulltilt")
     except importlib.metadata.PackageNotFoundError:  # run from a source folder
@@ -260,8 +260,13 @@ def _short(text: str) -> str:
     return shorten(printable(text).strip(), _MOST_CHARACTERS)
 
 
+def page_template(name: str) -> Template:
+    """A page's template, with style and script to put in."""
+    return _environment().get_template(name)
+
+
 @cache
-def _template() -> Template:
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("fulltilt.report", "templates"),
         autoescape=True,
@@ -273,7 +278,7 @@ def _template() -> Template:
     style, script = _source(environment, "page.css"), _source(environment, "page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {"style": style, "script": script, "script_digest": digest}
-    return environment.get_template("page.html.j2")
+    return environment
 
 
 def _source(environment: Environment, name: str) -> Markup:

@@ -9,6 +9,7 @@ from types import TracebackType
 
 from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.request import Request
+from fulltilt.tap.long_run import LongRun
 from fulltilt.tap.production import Production
 from fulltilt.tap.seams import files
 from fulltilt.tap.seams.saving import SavingSeam
@@ -38,9 +39,11 @@ def start(request: Request, find: Callable[[str], Spec] = spec_of) -> Session:
         session.start(production)
         atexit.register(production.report)
         return session
-    if request.trial.seed is not None:
-        seed_everything(request.trial.seed)
-    trial = Trial(session, request.trial)
+    long = request.trial.evidence is not None and request.trial.evidence.whole_curve
+    seed = request.trial.evidence.reseed if request.trial.evidence is not None and long else request.trial.seed
+    if seed is not None:
+        seed_everything(seed)
+    trial = LongRun(session, request.trial) if long else Trial(session, request.trial)
     SavingSeam(files.install(request.trial.directory))
     session.start(trial)
     atexit.register(trial.process_ends)

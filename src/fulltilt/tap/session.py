@@ -53,6 +53,8 @@ class Session:
         self.conduct: Conduct | None = None
         self.keep_watching = False
         """Keep the seams that only observation needs."""
+        self.tell_of_optimizers = False
+        """Tell the conduct when an optimizer has stepped, when nothing else is watched any more too."""
         self._opened_at_step = 0
         self._optimizers = OptimizerSeam(
             made=self._optimizer_made, before_step=self._before_step, after_step=self._after_step
@@ -123,7 +125,7 @@ class Session:
             self.site.note(f"not everything could be observed: {type(error).__name__}: {error}")
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.keep_watching and self.conduct is not None:
+        if (self.keep_watching or self.tell_of_optimizers) and self.conduct is not None:
             self.guarded(self.conduct.after_optimizer, self.site.name_of(optimizer) or "")
         self.clock.optimizer_stepped(optimizer)
 

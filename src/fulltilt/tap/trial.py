@@ -255,7 +255,17 @@ class Trial:
         """Write `record.json`, whole or not at all."""
         if os.getpid() != self._pid or not (self._is_claimant or self._failed_unclaimed()):
             return
-        record = WorkerRecord(
+        path = os.path.join(self._request.directory, "record.json")
+        try:
+            with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(to_json(self._make_record()))
+            os.replace(path + ".part", path)
+        except OSError as error:
+            if self._wire is not None:
+                self._wire.send(kind="storage", message=f"{path}: {error.strerror or error}")
+
+    def _make_record(self) -> WorkerRecord:
+        return WorkerRecord(
             trial=self._request.trial,
             pid=self._pid,
             argv=tuple(sys.argv),
@@ -269,14 +279,6 @@ class Trial:
             startup_seconds=self._startup_seconds,
             notes=tuple(self._session.site.notes),
         )
-        path = os.path.join(self._request.directory, "record.json")
-        try:
-            with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(to_json(record))
-            os.replace(path + ".part", path)
-        except OSError as error:
-            if self._wire is not None:
-                self._wire.send(kind="storage", message=f"{path}: {error.strerror or error}")
 
     def _failed_unclaimed(self) -> bool:
         """It failed before any process trained: then its exception is what there is to tell."""

@@ -15,9 +15,15 @@ from typing import Any
 from fulltilt.errors import StorageError, UsageError
 from fulltilt.records.codec import CodecError, from_plain, to_plain
 from fulltilt.records.journal import ComparisonRecord, StartRecord, TrialRecord
+from fulltilt.records.long_run import RunRecord
 
-Line = StartRecord | TrialRecord | ComparisonRecord
-_KINDS: dict[str, type[Line]] = {"start": StartRecord, "trial": TrialRecord, "comparison": ComparisonRecord}
+Line = StartRecord | TrialRecord | ComparisonRecord | RunRecord
+_KINDS: dict[str, type[Line]] = {
+    "start": StartRecord,
+    "trial": TrialRecord,
+    "comparison": ComparisonRecord,
+    "run": RunRecord,
+}
 
 
 class Journal:
@@ -28,6 +34,7 @@ class Journal:
         self.start: StartRecord | None = None
         self.trials: list[TrialRecord] = []
         self.comparisons: dict[str, ComparisonRecord] = {}
+        self.runs: dict[str, RunRecord] = {}
         for line in read_lines(path):
             self._take_in(line)
 
@@ -56,6 +63,8 @@ class Journal:
                 self.trials.append(line)
             case ComparisonRecord():
                 self.comparisons[line.key] = line
+            case RunRecord():
+                self.runs[line.key] = line
 
 
 def read_lines(path: Path) -> Iterator[Line]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fulltilt.records.codec import to_json
+from fulltilt.records.curve import CurveRecord
 from fulltilt.records.journal import Block, TrialRecord
 from fulltilt.records.record import (
     AppliedRecord,
@@ -26,7 +27,7 @@ from fulltilt.records.record import (
     TensorSketch,
     WorkerRecord,
 )
-from fulltilt.records.request import TechniqueChoice
+from fulltilt.records.request import EvidenceRequest, TechniqueChoice
 from fulltilt.records.words import Outcome
 from fulltilt.trials.contract import Ended, Ready, TrialPlan
 
@@ -56,6 +57,10 @@ class MockScript:
     """Technique -> step in which a run under it raises."""
     exclusive: bool = False
     """A second copy cannot start while one lives."""
+    curve: Callable[[Sequence[str], EvidenceRequest], Sequence[float]] | None = None
+    """Of a long run: the losses of its steps, from the names of its techniques and from what was asked."""
+    output: Callable[[Sequence[str], EvidenceRequest], str] | None = None
+    """What it prints."""
     restart_sd: float = 0.0
     block_sd: float = 0.0
     phases: PhaseRecord = MOCK_PHASES
@@ -121,6 +126,7 @@ class MockTrial:
         evidence = self.plan.evidence.num_steps if self.plan.evidence is not None else 0
         steps = self._advance(evidence + self.plan.profile_steps)
         self._executor.clock += startup + sum(steps)
+        self._print()
         self._record = self._make_record()
         if self.ended is not None:
             return self.ended
@@ -147,6 +153,12 @@ class MockTrial:
             exit_status=ended.exit_status,
             num_steps=self.num_steps,
         )
+
+    def _print(self) -> None:
+        if self._script.output is not None and self._executor.directory is not None and self.plan.evidence is not None:
+            path = self._executor.directory / self.plan.trial / "output.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._script.output(self._names, self.plan.evidence), encoding="utf-8")
 
     def _leave_record(self) -> None:
         if self._executor.directory is not None and self._record is not None:
@@ -187,9 +199,16 @@ class MockTrial:
             applied=tuple(self._applied(choice) for choice in self.plan.techniques),
             phases=self._script.phases if self.plan.profile_steps and reached else None,
             evidence=self._with_late_shifts(mock_evidence(min(evidence_steps, self.num_steps), self._shift())),
+            curve=self._curve(),
             num_steps=self.num_steps,
             startup_seconds=self._script.startup_seconds,
         )
+
+    def _curve(self) -> CurveRecord | None:
+        if self._script.curve is None or self.plan.evidence is None or not self.plan.evidence.whole_curve:
+            return None
+        losses = tuple(self._script.curve(self._names, self.plan.evidence))[: self.num_steps]
+        return CurveRecord(num_steps=len(losses), losses={"AdamW#0": losses}, evaluations={})
 
     def _applied(self, choice: TechniqueChoice) -> AppliedRecord:
         if choice.name in self._script.no_effect:
