@@ -37,7 +37,7 @@ class Training:
 
     command: tuple[str, ...]
     request: EvidenceRequest
-    change: Change | None = None
+    change: str = ""
     repetition: int = 0
     profile_steps: int = 0
     """With some the site is described too."""
@@ -106,9 +106,8 @@ def _train_in_process(training: Training, folder: str) -> None:
     os.chdir(folder)
     os.environ["FULLTILT_TRIAL"] = "1"
     multiprocessing.set_start_method("fork", force=True)  # for workers of loaders, as in any script
-    change = training.change
     request = Request(
-        techniques=(TechniqueChoice(name=change.name),) if change else (),
+        techniques=(TechniqueChoice(name=training.change),) if training.change else (),
         trial=TrialRequest(
             trial="training",
             directory=folder,
@@ -160,11 +159,11 @@ class Laboratory:
     def record_of(
         self, trial: str, role: Role, *, evidence: EvidenceRequest, techniques: tuple[TechniqueChoice, ...] = ()
     ) -> WorkerRecord:
-        change = self.change if techniques else None
+        change = self.change.name if techniques else ""
         repetition = int(role is Role.REPEAT and trial == "repeat")
         return self.workbench.record(self.training(evidence, change, repetition))
 
-    def training(self, request: EvidenceRequest, change: Change | None = None, repetition: int = 0) -> Training:
+    def training(self, request: EvidenceRequest, change: str = "", repetition: int = 0) -> Training:
         command = (*self.change.command, "--seed", str(self.seed))
         return Training(command, request, change, repetition)
 
@@ -178,7 +177,7 @@ def verdicts_of(workbench: Workbench, change: Change, seed: int) -> tuple[Verdic
     request = laboratory.evidence_request()
     baseline = workbench.record(dataclasses.replace(laboratory.training(request), profile_steps=1))
     assert baseline.evidence is not None
-    candidate = workbench.record(laboratory.training(request, change))
+    candidate = workbench.record(laboratory.training(request, change.name))
     assert candidate.exception is None or candidate.exception.type_name == "SystemExit", candidate.exception
     assert candidate.evidence is not None
     failed = [known for known in candidate.applied if known.outcome != "applied"]
