@@ -167,6 +167,18 @@ class ExceptionRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRecord:
+    """One process of a trial that ended with an exception: any rank, any child, a launcher."""
+
+    pid: int
+    rank: str
+    """Of the environment variable RANK; empty outside of a process group."""
+    moment: float
+    """Seconds since the epoch: the first failure is the cause of those that follow."""
+    exception: ExceptionRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """The worker's software and device, for the fingerprint."""
 
@@ -195,4 +207,6 @@ class WorkerRecord:
     startup_seconds: float | None = None
     """From the start of the process to its first training call."""
     notes: tuple[str, ...] = ()
+    not_finite_steps: tuple[int, int] | None = None
+    """First and last step of the block of steps in which weights became nan or infinite, after the evidence."""
     schema: int = RECORD_SCHEMA

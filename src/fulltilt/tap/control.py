@@ -4,7 +4,9 @@
                        {"kind": "beat", "step": 7}                                  at most one a second
                        {"kind": "ready", "steps": 8, "step_seconds": [...]}         record.json is written; waiting
                        {"kind": "storage", "message": "..."}                        record.json cannot be written
-                       {"kind": "block", "steps": 20, "seconds": 1.1, "step_seconds": [...]}        done; waiting
+                       {"kind": "block", "steps": 20, "seconds": 1.1, "step_seconds": [...], "finite": true}
+                                                                                    done; waiting
+                       {"kind": "bye"}                                              the script has ended by itself
     parent -> worker   {"kind": "go", "steps": 20}   {"kind": "stop"}
 
 A wire that breaks ends the process: its parent is gone, and a trial without one has no purpose.
