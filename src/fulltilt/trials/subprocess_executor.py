@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -325,7 +326,7 @@ class SubprocessTrial:
         goes_on = self._process.poll() is None  # a launcher, with its next child
         failed = record is not None and record.exception is not None
         status = int(failed) if goes_on else int(self._process.returncode)
-        return classify(
+        ended = classify(
             status,
             record,
             self._output.tail(),
@@ -335,6 +336,13 @@ class SubprocessTrial:
             crashes=read_crashes(self._scratch) if status or is_abrupt else (),
             vanished=goes_on and is_abrupt,
         )
+        return self._with_room_left(ended) if ended.outcome is Outcome.DISK_FULL else ended
+
+    def _with_room_left(self, ended: Ended) -> Ended:
+        """Files of the script are not where it thinks: say where, and how much room there is."""
+        free = shutil.disk_usage(self._scratch).free
+        where = f"trials keep what the script writes in {self._scratch}, where {free / 2**20:,.0f} MiB are free"
+        return dataclasses.replace(ended, message=f"{ended.message}; {where}")
 
     def _hear_last_words(self) -> None:
         """Its end may be seen before its good-bye is read."""
