@@ -196,14 +196,16 @@ class Laboratory:
         """Fix the rhythm of all comparisons, once the baseline is known."""
         if not self.step_seconds and baseline.phases is not None:
             self._notes.change(step_seconds=baseline.phases.step_seconds)
-        opening = opening_pace(self.total_steps)
-        noted = self._notes.pacing.evidence_steps or opening.evidence_steps
-        self._notes.change(evidence_steps=noted)  # a resumed tune compares with records over as many steps
-        self._settle(dataclasses.replace(opening, evidence_steps=noted))
+        if not self._notes.pacing.evidence_steps:
+            self._notes.change(evidence_steps=opening_pace(self.total_steps).evidence_steps)
+        self._settle()
 
-    def _settle(self, opening: Pace) -> None:
+    def _settle(self) -> None:
+        """The pace follows from what is noted, so that a resumed tune goes on at the same."""
+        opening = opening_pace(self.total_steps)
+        evidence_steps = self._notes.pacing.evidence_steps or opening.evidence_steps  # as many as known records have
         self._processes.pace = measured_pace(
-            opening,
+            dataclasses.replace(opening, evidence_steps=evidence_steps),
             step_seconds=max(self.step_seconds, 1e-6),
             budget_seconds=self.budget.seconds,
             total_steps=self.total_steps,
@@ -230,7 +232,7 @@ class Laboratory:
         is_news = self.total_steps is None and self.step_seconds > 0
         self._notes.change(total_steps=ended.num_steps)
         if is_news:
-            self._settle(self.pace)  # the run is shorter than blocks were planned for
+            self._settle()  # the run is shorter than blocks were planned for
 
     def _known_record(self, trial: str) -> WorkerRecord | None:
         if not any(known.trial == trial and known.outcome in _GOOD_ENDS for known in self._journal.trials):
@@ -499,11 +501,10 @@ def _diverged(a: LiveTrial, b: LiveTrial) -> Ended | None:
     of_a, of_b = a.not_finite_steps, b.not_finite_steps
     if of_b is None or (of_a is not None and of_a[0] <= of_b[1]):
         return None
-    until = f"after step {a.num_steps}" if of_a is None else f"before step {of_a[0]}"
+    others = "are not" if of_a is None else f"did so only in steps {of_a[0]} to {of_a[1]}"
     return Ended(
         outcome=Outcome.NOT_FINITE,
-        message=f"weights became nan or infinite in steps {of_b[0]} to {of_b[1]}; "
-        f"those of the run beside it were still finite {until}",
+        message=f"weights became nan or infinite in steps {of_b[0]} to {of_b[1]}; those of the run beside it {others}",
         num_steps=b.num_steps,
     )
 

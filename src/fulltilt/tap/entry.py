@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from types import TracebackType
+from typing import NoReturn
 
 from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.request import Request
@@ -42,7 +44,19 @@ def start(request: Request) -> Session:
     session.start(trial)
     atexit.register(trial.process_ends)
     _tell_of_exceptions(trial)
+    _tell_of_exits_without_goodbye(trial)
     return session
+
+
+def _tell_of_exits_without_goodbye(trial: Trial) -> None:
+    """Scripts end by `os._exit` where a library hangs at exit; nothing that is registered to run at exit runs then."""
+    before = os._exit
+
+    def _exit(status: int) -> NoReturn:
+        trial.process_ends()
+        before(status)
+
+    os._exit = _exit
 
 
 def _tell_of_exceptions(trial: Trial) -> None:

@@ -35,7 +35,7 @@ from fulltilt.records.record import (
 )
 from fulltilt.records.request import EvidenceRequest, TrialRequest
 from fulltilt.records.traces import FAILURE_PREFIX, TRACES_FOLDER
-from fulltilt.tap.control import Wire
+from fulltilt.tap.control import Wire, exit_now
 from fulltilt.tap.describe import Observer, describe
 from fulltilt.tap.finiteness import all_finite
 from fulltilt.tap.phases import PhaseTimer
@@ -67,6 +67,7 @@ class Trial:
         self._last_edge = 0.0
         self._block_steps = self._block_end = 0
         self._not_finite_steps: tuple[int, int] | None = None
+        self._has_ended = False
         self._evidence_open = True
         self._begin_watching()
 
@@ -219,7 +220,7 @@ class Trial:
             self.write_record()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            exit_now(0)
         self._block_steps = int(message["steps"])
         self._block_end = self._session.clock.num_steps + self._block_steps
         self._step_seconds = []
@@ -277,8 +278,9 @@ class Trial:
 
     def process_ends(self) -> None:
         """At exit: the script has ended by itself."""
-        if os.getpid() != self._pid or not self._is_claimant:
+        if os.getpid() != self._pid or not self._is_claimant or self._has_ended:
             return
+        self._has_ended = True
         if self._evidence_open:
             self._close_evidence()
         self.write_record()

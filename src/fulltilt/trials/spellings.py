@@ -23,7 +23,7 @@ _OUT_OF_MEMORY = re.compile(
     r"|out of memory\. Tried to allocate|Tried to allocate .{1,40} out of memory"
     r"|(cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST)_)"
     # XLA, JAX
-    r"|RESOURCE_EXHAUSTED: (.{0,80}: )?(Out of memory|Attempting to allocate|Failed to allocate)"
+    r"|RESOURCE_EXHAUSTED: .{0,120}(Out of memory|Attempting to allocate|Failed to allocate)"
     # libraries: cuBLAS, cuDNN, cuSPARSE, cuSOLVER, cuFFT and their HIP counterparts
     r"|\b(CU|HIP)?(BLAS|DNN|SPARSE|SOLVER|FFT|RAND)_(STATUS_)?ALLOC(ATION)?_FAILED|\brocblas_status_memory_error"
     r"|\bmiopenStatusAllocFailed|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"
@@ -41,11 +41,12 @@ _LAST_WORDS = re.compile(
 )
 """A line of output that says what a program died of: an exception of Python or C++, not a sentence of the script's."""
 _DISK_FULL = re.compile(
-    r"No space left on device|Disk quota exceeded|\[Errno (28|122)\]|PytorchStreamWriter failed writing"
+    r"No space left on device|Disk quota exceeded|\[Errno (28|122)\]"
+    r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\] \. unexpected pos"  # torch.save has no better word
     r"|database or disk is full|\bENOSPC\b",
 )
 _SHARED_MEMORY = re.compile(
-    r"out of shared memory|insufficient shared memory \(shm\)|unable to (write to|allocate shared memory|resize) .*shm"
+    r"out of shared memory|insufficient shared memory \(shm\)|unable to allocate shared memory ?\(shm\)"
     r"|unable to (write to|mmap|resize) .*</torch_",
 )
 _KILLED_LOADER = re.compile(
@@ -53,7 +54,7 @@ _KILLED_LOADER = re.compile(
 )
 _KILLED_CHILD = re.compile(
     r"process (?P<number>\d+) terminated with signal (?P<spawned>SIG\w+)"
-    r"|Signal \d+ \((?P<launched>SIG\w+)\) received by PID|died with <Signals\.(?P<called>SIG\w+)"
+    r"|Signal \d+ \((?P<launched>(?!SIGTERM)SIG\w+)\) received by PID|died with <Signals\.(?P<called>SIG\w+)"
 )
 _SIGNALS = {
     "Segmentation fault": "SIGSEGV",
@@ -89,7 +90,7 @@ def kind_of_exception(type_names: Sequence[str], message: str) -> Outcome | None
         return Outcome.OUT_OF_MEMORY
     if _SHARED_MEMORY.search(message) and not _KILLED_LOADER.search(message):
         return Outcome.OUT_OF_MEMORY
-    return kind_of_text(message)
+    return kind_of_text(message) or kind_of_output(inner_traceback(message))
 
 
 def kind_of_text(text: str) -> Outcome | None:
