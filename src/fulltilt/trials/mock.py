@@ -50,7 +50,7 @@ class MockScript:
     extra_startup: Mapping[str, float] = field(default_factory=dict)
     total_steps: int | None = None
     crashes_at: Mapping[str, int] = field(default_factory=dict)
-    """Technique -> step in which a run under it raises."""
+    """Technique -> step in which a run under it raises; "" is the untouched command."""
     not_finite_at: Mapping[str, int] = field(default_factory=dict)
     """Technique -> step in which weights become nan under it; "" is the untouched command."""
     exclusive: bool = False
@@ -172,7 +172,7 @@ class MockTrial:
         return min((self._script.not_finite_at.get(name, 1 << 60) for name in ["", *self._names]), default=1 << 60)
 
     def _advance(self, num_steps: int) -> tuple[float, ...]:
-        crash = min((self._script.crashes_at.get(name, 1 << 60) for name in self._names), default=1 << 60)
+        crash = min(self._script.crashes_at.get(name, 1 << 60) for name in self._names or [""])
         if self.num_steps + num_steps > crash:
             self.ended = Ended(outcome=Outcome.EXCEPTION, message="RuntimeError: odd batch", exit_status=1)
             return ()
