@@ -272,25 +272,6 @@ def test_an_envelope_that_failed_is_not_run_again(search):
     assert [plan.role for plan in started].count(Role.ROUNDING) == 1
 
 
-def test_trials_of_a_resumed_search_have_names_of_their_own(search, tmp_path):
-    specs = [spec("mode", candidates=lambda m, s, p: tuple(Options(level=level) for level in range(1, 7)))]
-    started = []
-
-    def interrupt(plan):
-        started.append(plan.trial)
-        if len(started) % 3 == 0:
-            raise KeyboardInterrupt
-
-    for _ in range(60):
-        try:
-            search(MockScript(), specs, on_start=interrupt)
-            break
-        except KeyboardInterrupt:
-            continue
-    names = [record.trial for record in Journal(tmp_path / "journal.jsonl").trials]
-    assert len(names) == len(set(names))
-
-
 def test_a_replaced_setting_is_no_longer_called_kept(search):
     specs = [spec("mode", candidates=lambda m, s, p: (Options(level=1), Options(level=2)))]
 
