@@ -21,7 +21,8 @@ _MOST_NAMED = 3
 _LED_FROM = ", from "
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>.+)$', re.MULTILINE)
-_INSTALLED = ("site-packages", "dist-packages", f"{os.sep}fulltilt{os.sep}", "<frozen", f"lib{os.sep}python")
+_OUR_FOLDER = str(Path(__file__).resolve().parent.parent) + os.sep
+_INSTALLED = ("site-packages", "dist-packages", _OUR_FOLDER, "<frozen", f"lib{os.sep}python")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
