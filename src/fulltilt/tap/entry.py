@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from types import TracebackType
@@ -63,7 +64,10 @@ def _tell_of_exceptions(trial: Trial) -> None:
     before = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        trial.exception_raised(kind, error, trace)
+        for _ in range(2):  # torch's signal handler may raise in the midst of it, once, as a loader's worker has died
+            with contextlib.suppress(Exception):
+                trial.exception_raised(kind, error, trace)
+                break
         before(kind, error, trace)
 
     sys.excepthook = excepthook

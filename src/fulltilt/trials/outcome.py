@@ -98,7 +98,8 @@ def _tell(left: _Left) -> tuple[Outcome, str]:
         if not _is_consequence(left.cause.exception):
             return _failed(left, left.cause)
     if left.status < 0 or left.crash is not None or left.vanished:
-        return _killed(left, _by_signal(left))
+        by_kernel = left.status == -signal.SIGKILL or left.vanished
+        return _killed(left, _by_signal(left), by_kernel=by_kernel)
     if left.cause is not None:
         return _failed(left, left.cause)
     if left.status and not (left.has_record and left.num_steps):  # with both, the script chose it: "target not met"
@@ -110,17 +111,17 @@ def _tell(left: _Left) -> tuple[Outcome, str]:
 
 def _failed(left: _Left, cause: FailureRecord) -> tuple[Outcome, str]:
     """By an exception of no known kind, or by what it says of a process that was killed."""
-    victim = spellings.killed_process(cause.exception.message)
+    victim = spellings.killed_process(cause.exception, left.output)
     if victim is not None:
-        return _killed(left, f"{victim}{_where_crashed(left)}", says=cause.exception.message)
+        message, says = f"{victim}{_where_crashed(left)}", cause.exception.message
+        return _killed(left, message, by_kernel=victim.by in ("", "SIGKILL"), says=says)
     if any(name.startswith(_COMPILE_MODULES) for name in cause.exception.type_names):
         return Outcome.COMPILE_FAILED, _say_exception(cause)
     return Outcome.EXCEPTION, _say_exception(cause)
 
 
-def _killed(left: _Left, message: str, says: str = "") -> tuple[Outcome, str]:
+def _killed(left: _Left, message: str, *, by_kernel: bool, says: str = "") -> tuple[Outcome, str]:
     """By a signal; which may have been for memory."""
-    by_kernel = left.status == -signal.SIGKILL or left.vanished or "SIGKILL" in message
     if by_kernel and left.host_ran_out:
         return Outcome.OUT_OF_MEMORY, f"{message}; the host ran out of memory"
     if "SIGBUS" in message and spellings.is_shared_memory(f"{says}\n{left.output}"):
@@ -152,7 +153,7 @@ def _cause(failures: Sequence[FailureRecord]) -> FailureRecord | None:
 def _rank(exception: ExceptionRecord) -> int:
     if _known_kind(exception) is not None:
         return 0
-    if spellings.killed_process(exception.message) is not None:
+    if spellings.killed_process(exception) is not None:
         return 1
     return 3 if _is_consequence(exception) else 2
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from fulltilt.records.record import ExceptionRecord
 from fulltilt.records.words import Outcome
 
 _OUT_OF_MEMORY_TYPES = (
@@ -52,6 +54,14 @@ _SHARED_MEMORY = re.compile(
 _KILLED_LOADER = re.compile(
     r"DataLoader worker \(pid\(?s?\)?[ \d,]*\) (?:is killed by signal: |exited unexpectedly)(.*)"
 )
+_CRASHED_LOADER = re.compile(r"ERROR: Unexpected (.+) encountered in worker")
+_LOST_LOADER_TYPES = (
+    "EOFError",
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "BrokenPipeError",
+    "FileNotFoundError",
+)
 _KILLED_CHILD = re.compile(
     r"process (?P<number>\d+) terminated with signal (?P<spawned>SIG\w+)"
     r"|Signal \d+ \((?P<launched>(?!SIGTERM)SIG\w+)\) received by PID|died with <Signals\.(?P<called>SIG\w+)"
@@ -78,6 +88,18 @@ _LOST_PEER = re.compile(
     r"|Socket Timeout|Broken pipe|recvBytes|sendBytes|NCCL communicator was aborted|ncclRemoteError"
     r"|Timed out waiting .*(recv|send) operation",
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Killed:
+    """A process that was killed."""
+
+    who: str
+    by: str
+    """Name of the signal; empty where that is not known: it may have ended itself."""
+
+    def __str__(self) -> str:
+        return f"{self.who} was killed" + (f" by signal {self.by}" if self.by else ", or ended itself")
 
 
 def kind_of_exception(type_names: Sequence[str], message: str) -> Outcome | None:
@@ -116,17 +138,28 @@ def is_shared_memory(text: str) -> bool:
     return _SHARED_MEMORY.search(text) is not None
 
 
-def killed_process(message: str) -> str | None:
-    """Who was killed by what, where an exception says that: "a loader's worker was killed by signal SIGSEGV"."""
-    loader = _KILLED_LOADER.search(message)
-    if loader is not None:
-        name = next((_SIGNALS[words] for words in _SIGNALS if words in loader[1]), "")
-        return "a loader's worker was killed" + (f" by signal {name}" if name else " or ended itself")
-    child = _KILLED_CHILD.search(message)
+def killed_process(exception: ExceptionRecord, output: str = "") -> Killed | None:
+    """Who was killed by what, where an exception says that: of its message, or as torch's loader failed to read on.
+
+    Args:
+        output: of the command; a loader's worker that crashes says so on standard error.
+    """
+    loader = _KILLED_LOADER.search(exception.message)
+    if loader is not None or _lost_its_loader(exception):
+        said = [found[1].lower() for found in (loader, _CRASHED_LOADER.search(output)) if found is not None]
+        by = [name for words, name in _SIGNALS.items() if words.lower() in " ".join(said)]
+        return Killed(who="a loader's worker", by=by[0] if by else "")
+    child = _KILLED_CHILD.search(exception.message)
     if child is None:
         return None
     who = f"process {child['number']} of those it started" if child["number"] else "a process that it started"
-    return f"{who} was killed by signal {child['spawned'] or child['launched'] or child['called']}"
+    return Killed(who=who, by=child["spawned"] or child["launched"] or child["called"])
+
+
+def _lost_its_loader(exception: ExceptionRecord) -> bool:
+    """The worker died while a batch was fetched from it, before its death was noticed."""
+    is_fetching = "in rebuild_storage_fd" in exception.traceback or "in _try_get_data" in exception.traceback
+    return is_fetching and exception.type_name in _LOST_LOADER_TYPES
 
 
 def signal_of(words: str) -> str:

@@ -1,5 +1,6 @@
 import pytest
 
+from fulltilt.records.record import ExceptionRecord
 from fulltilt.records.words import Outcome
 from fulltilt.trials.spellings import (
     inner_traceback,
@@ -9,6 +10,10 @@ from fulltilt.trials.spellings import (
     kind_of_exception,
     kind_of_output,
 )
+
+
+def exception(type_name, message, traceback=""):
+    return ExceptionRecord(type_name=type_name, type_names=(), message=message, where="", traceback=traceback)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +130,35 @@ def test_of_output_only_the_last_words_count(output, kind):
             "loader's worker was killed by signal",
         ),
         ("DataLoader worker (pid 12) is killed by signal: Killed. ", "SIGKILL"),
-        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", "or ended itself"),
+        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", "a loader's worker was killed, or ended itself"),
         ("process 1 terminated with signal SIGSEGV", "process 1 of those it started was killed by signal SIGSEGV"),
         ("exitcode  : -9 (pid: 4)\n  traceback : Signal 9 (SIGKILL) received by PID 4", "SIGKILL"),
         ("Command '['python', 'x.py']' died with <Signals.SIGABRT: 6>.", "SIGABRT"),
     ],
 )
 def test_exceptions_that_tell_of_a_killed_process(message, words):
-    assert words in killed_process(message)
+    assert words in str(killed_process(exception("RuntimeError", message)))
+
+
+@pytest.mark.parametrize("type_name", ["EOFError", "ConnectionResetError", "FileNotFoundError"])
+@pytest.mark.parametrize(
+    ("output", "by"),
+    [("ERROR: Unexpected segmentation fault encountered in worker.\x00\n", "SIGSEGV"), ("", "")],
+)
+def test_a_loaders_worker_that_died_while_a_batch_was_fetched_from_it(type_name, output, by):
+    trace = 'File "torch/utils/data/dataloader.py", line 1291, in _try_get_data\n'
+    killed = killed_process(exception(type_name, "", trace), output)
+    assert (killed.who, killed.by) == ("a loader's worker", by)
+    assert killed_process(exception(type_name, "", 'File "train.py", line 3, in main\n'), output) is None
+
+
+def test_a_worker_that_crashed_has_said_of_what():
+    gone = exception("RuntimeError", "DataLoader worker (pid(s) 12) exited unexpectedly")
+    assert killed_process(gone, "ERROR: Unexpected bus error encountered in worker. This might be ...").by == "SIGBUS"
 
 
 def test_a_rank_that_its_launcher_ended_was_not_killed():
-    assert killed_process("traceback : Signal 15 (SIGTERM) received by PID 4") is None
+    assert killed_process(exception("Error", "traceback : Signal 15 (SIGTERM) received by PID 4")) is None
 
 
 @pytest.mark.parametrize(
