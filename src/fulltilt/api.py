@@ -45,6 +45,7 @@ from fulltilt.trials.contract import Executor
 from fulltilt.trials.environment import worker_environment
 from fulltilt.trials.journal import Journal
 from fulltilt.trials.subprocess_executor import DEFAULT_HANG_SECONDS, SubprocessExecutor
+from fulltilt.trials.watchdog import kill_left_over
 from fulltilt.units import parse_duration, parse_share
 
 __all__ = ["compare", "report", "run", "tune", "verify"]
@@ -417,9 +418,11 @@ def _script_hash(command: tuple[str, ...]) -> str:
 def _executor(
     command: tuple[str, ...], directory: Path, cwd: str | os.PathLike[str] | None, hang_seconds: float
 ) -> Executor:
+    trials = (directory / "trials").resolve()
+    kill_left_over(trials)
     return SubprocessExecutor(
         command,
-        directory=(directory / "trials").resolve(),
+        directory=trials,
         cwd=Path(cwd) if cwd is not None else Path.cwd(),
         hang_seconds=hang_seconds,
     )

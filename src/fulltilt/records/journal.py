@@ -118,6 +118,8 @@ class ComparisonRecord:
     wall_seconds: float = 0.0
     partial: bool = False
     """One pair of a comparison that needs several: kept, so that a resumed tune does not run it again."""
+    in_turn: bool = False
+    """No two runs were alive at once."""
     schema: int = JOURNAL_SCHEMA
 
 

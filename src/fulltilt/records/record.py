@@ -211,6 +211,18 @@ class ExceptionRecord:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FailureRecord:
+    """One process of a trial that ended with an exception: any rank, any child, a launcher."""
+
+    pid: int
+    rank: str
+    """Of the environment variable RANK; empty outside of a process group."""
+    moment: float
+    """Seconds since the epoch: the first failure is the cause of those that follow."""
+    exception: ExceptionRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
     """The worker's software and device, for the fingerprint."""
 
@@ -241,4 +253,6 @@ class WorkerRecord:
     notes: tuple[str, ...] = ()
     curve: CurveRecord | None = None
     """Of a long run, which has no evidence."""
+    not_finite_steps: tuple[int, int] | None = None
+    """First and last step of the block of steps in which weights became nan or infinite, after the evidence."""
     schema: int = RECORD_SCHEMA

@@ -79,7 +79,7 @@ def _compare(
         reserve_seconds=reserve_seconds,
     )
     record = laboratory.compare(challenge)
-    if record.failure_outcome is Outcome.OUT_OF_MEMORY and not laboratory.one_at_a_time:
+    if record.failure_outcome is Outcome.OUT_OF_MEMORY and not record.in_turn:
         laboratory.run_one_at_a_time()  # it may fit where the incumbent is not in memory beside it
         record = laboratory.compare(dataclasses.replace(challenge, key=f"{challenge.key} one at a time"))
     return record
@@ -105,6 +105,8 @@ def _outcome(record: ComparisonRecord, floor: float) -> tuple[TechniqueOutcome, 
         return TechniqueOutcome.NO_EFFECT, record.no_effect
     if record.failure_outcome is Outcome.OUT_OF_BUDGET:
         return TechniqueOutcome.UNTRIED, record.failure
+    if record.failure_outcome is Outcome.NOT_FINITE:
+        return TechniqueOutcome.BROKE_NUMERICS, record.failure
     if record.failure:
         return TechniqueOutcome.FAILED, record.failure
     if record.verdict is not None and not record.verdict.kept:

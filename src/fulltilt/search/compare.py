@@ -9,7 +9,7 @@ from fulltilt.errors import CommandFailed
 from fulltilt.records.journal import ComparisonRecord
 from fulltilt.records.record import SiteRecord
 from fulltilt.records.request import EvidenceRequest
-from fulltilt.records.words import Role
+from fulltilt.records.words import Outcome, Role
 from fulltilt.search.climb import comparison_key
 from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS
@@ -53,7 +53,9 @@ class Compare:
         key = comparison_key(f"compare {pairs}", a, b)
         challenge = Challenge(key=key, a=a, b=b, max_pairs=pairs, fresh=True, judge=judge)
         record = laboratory.compare(challenge)
-        if record.failure and not laboratory.one_at_a_time:  # two copies may fight for a port, or for memory
+        if (
+            record.failure and not record.in_turn and record.failure_outcome is not Outcome.NOT_FINITE
+        ):  # two copies may fight for a port, or for memory
             laboratory.run_one_at_a_time()
             record = laboratory.compare(dataclasses.replace(challenge, key=f"{key} one at a time"))
         return record

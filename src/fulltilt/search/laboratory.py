@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fulltilt.errors import CommandFailed, FulltiltError
+from fulltilt.errors import CommandFailed, FulltiltError, StorageError
 from fulltilt.measure.comparison import compare_pairs
 from fulltilt.measure.floor import aa_floor
 from fulltilt.measure.noise import is_busy
@@ -56,6 +56,8 @@ _WORTH_ANOTHER_PAIR = 0.5
 
 
 _GOOD_ENDS = (Outcome.FINISHED, Outcome.ENDED)
+_ENDS_OF_THE_MOMENT = (Outcome.OUT_OF_BUDGET, Outcome.DISK_FULL, Outcome.NOT_STARTED)
+"""These say nothing about the command: what ended so is asked again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +67,7 @@ class _Run:
     record: WorkerRecord | None
     blocks: tuple[Block, ...]
     problem: Ended | None
+    trial: LiveTrial
 
 
 MIN_BLOCKS = 6
@@ -173,11 +176,15 @@ class Laboratory:
 
         Raises:
             CommandFailed: when the command does not come to train as it is.
-            EnvelopeFailed: when it does not come to train in another run.
+            EnvelopeFailed: when it does not come to train in another run, now or at an earlier time.
+            StorageError: when there was no room for what it writes.
         """
         known = self._known_record(trial)
         if known is not None:
             return known
+        known_failure = self._known_failure(trial)
+        if known_failure is not None and role is not Role.BASELINE:  # a command that fails may have been mended
+            raise EnvelopeFailed(trial, role, known_failure)
         if self.one_at_a_time:
             self._processes.release()
         plan = TrialPlan(trial=trial, role=role, techniques=techniques, evidence=evidence, profile_steps=profile_steps)
@@ -185,6 +192,7 @@ class Laboratory:
         ready = live.wait_ready(self._processes.patience())
         if isinstance(ready, Ready) and role is Role.BASELINE:
             self._measure_pace(live, ready)
+        _expect_room(live.ended)
         self._processes.end(live)
         record = live.record
         failed = isinstance(ready, Ended) and ready.outcome is not Outcome.ENDED
@@ -198,14 +206,16 @@ class Laboratory:
         """Fix the rhythm of all comparisons, once the baseline is known."""
         if not self.step_seconds and baseline.phases is not None:
             self._notes.change(step_seconds=baseline.phases.step_seconds)
-        opening = opening_pace(self.total_steps)
-        noted = self._notes.pacing.evidence_steps or opening.evidence_steps
-        self._notes.change(evidence_steps=noted)  # a resumed tune compares with records over as many steps
-        self._settle(dataclasses.replace(opening, evidence_steps=noted))
+        if not self._notes.pacing.evidence_steps:
+            self._notes.change(evidence_steps=opening_pace(self.total_steps).evidence_steps)
+        self._settle()
 
-    def _settle(self, opening: Pace) -> None:
+    def _settle(self) -> None:
+        """The pace follows from what is noted, so that a resumed tune goes on at the same."""
+        opening = opening_pace(self.total_steps)
+        evidence_steps = self._notes.pacing.evidence_steps or opening.evidence_steps  # as many as known records have
         self._processes.pace = measured_pace(
-            opening,
+            dataclasses.replace(opening, evidence_steps=evidence_steps),
             step_seconds=max(self.step_seconds, 1e-6),
             budget_seconds=self.budget.seconds,
             total_steps=self.total_steps,
@@ -232,7 +242,7 @@ class Laboratory:
         is_news = self.total_steps is None and self.step_seconds > 0
         self._notes.change(total_steps=ended.num_steps)
         if is_news:
-            self._settle(self.pace)  # the run is shorter than blocks were planned for
+            self._settle()  # the run is shorter than blocks were planned for
 
     def _known_record(self, trial: str) -> WorkerRecord | None:
         if not any(known.trial == trial and known.outcome in _GOOD_ENDS for known in self._journal.trials):
@@ -242,6 +252,12 @@ class Laboratory:
             return from_json(WorkerRecord, text)
         except (OSError, CodecError):
             return None
+
+    def _known_failure(self, trial: str) -> Ended | None:
+        failures = [known for known in self._journal.trials if known.trial == trial and known.outcome not in _GOOD_ENDS]
+        if not failures or failures[-1].outcome in _ENDS_OF_THE_MOMENT:
+            return None
+        return Ended(outcome=failures[-1].outcome, message=failures[-1].message)
 
     def run_one_at_a_time(self) -> None:
         """From here on no two copies of the command are alive at once."""
@@ -255,8 +271,9 @@ class Laboratory:
         known = self._journal.comparisons.get(challenge.key)
         if known is not None:
             return known
-        begun = self._processes.now()
-        record = dataclasses.replace(self._compare(challenge), wall_seconds=self._processes.now() - begun)
+        begun, in_turn = self._processes.now(), self.one_at_a_time
+        record = self._compare(challenge)
+        record = dataclasses.replace(record, wall_seconds=self._processes.now() - begun, in_turn=in_turn)
         if not self._was_cut_short(record):  # else a resumed tune asks again
             self._journal.append(record)
         return record
@@ -304,6 +321,7 @@ class Laboratory:
         pair, problem, record = self._run_pair(challenge, number)
         if pair is not None and not pair.blocks and problem is None:  # a run came to its end: now its length is known
             pair, problem, record = self._run_pair(challenge, number)
+        _expect_room(problem)
         details = {applied.name: applied.detail for applied in record.applied} if record is not None else {}
         if problem is not None and problem.outcome is not Outcome.OUT_OF_BUDGET:
             return _answer(challenge, failure=_say(problem), outcome=problem.outcome, details=details)
@@ -339,7 +357,7 @@ class Laboratory:
         processes.dismiss()
         a, problem = processes.incumbent_for(challenge.a, fresh=challenge.fresh or number > 0)
         if a is None:
-            return None, problem, None
+            return None, _of_the_other(problem), None
         plan = processes.plan(challenge.b, name=challenge.b_trial, role=challenge.b_role)
         b, ready = processes.challenge(plan, reserve_seconds=challenge.reserve_seconds)
         record = b.record
@@ -362,13 +380,14 @@ class Laboratory:
         for plan in (plan_a, plan_b) if a_first else (plan_b, plan_a):
             runs[plan.trial] = run = self._run_alone(plan)
             if isinstance(run.problem, Ended):
-                return None, run.problem, None
+                return None, run.problem if plan is plan_b else _of_the_other(run.problem), None
             if plan is plan_b and self._needs_no_timing(challenge, run.record):
                 return None, None, run.record
         a, b = runs[plan_a.trial], runs[plan_b.trial]
         blocks = zip(a.blocks, b.blocks, strict=False)
         marked = tuple(self._marked(PairedBlock(a=one, b=other, a_first=a_first)) for one, other in blocks)
-        return PairRecord(a_trial=plan_a.trial, b_trial=plan_b.trial, blocks=marked), None, b.record
+        pair = PairRecord(a_trial=plan_a.trial, b_trial=plan_b.trial, blocks=marked)
+        return pair, _diverged(a.trial, b.trial), b.record
 
     def _run_alone(self, plan: TrialPlan) -> _Run:
         """Start, warm up, run half of the blocks that a pair may have, and end."""
@@ -386,7 +405,7 @@ class Laboratory:
                 blocks.append(block)
         processes.end(live)
         failed = live.ended if live.ended is not None and live.ended.outcome not in _GOOD_ENDS else None
-        return _Run(record=live.record, blocks=tuple(blocks), problem=failed)
+        return _Run(record=live.record, blocks=tuple(blocks), problem=failed, trial=live)
 
     def _needs_no_timing(self, challenge: Challenge, record: WorkerRecord | None) -> bool:
         """It did nothing, or its numbers are wrong: how fast that was does not matter."""
@@ -401,19 +420,23 @@ class Laboratory:
             a,
             b,
             num_steps=self.pace.block_steps,
-            stop=self._stop_rule(challenge),
+            stop=self._stop_rule(challenge, a, b),
             deadline=self._processes.patience(),
         )
         if ended is not None and ended.outcome is Outcome.ENDED:
             self._note_end(ended)
             self._processes.drop_ended()
             ended = None
+        if ended is not None and ended is a.ended:
+            ended = _of_the_other(ended)
         marked = tuple(self._marked(block) for block in blocks)
-        return PairRecord(a_trial=a.plan.trial, b_trial=b.plan.trial, blocks=marked), ended
+        return PairRecord(a_trial=a.plan.trial, b_trial=b.plan.trial, blocks=marked), ended or _diverged(a, b)
 
-    def _stop_rule(self, challenge: Challenge) -> Callable[[Sequence[PairedBlock]], bool]:
+    def _stop_rule(self, challenge: Challenge, a: LiveTrial, b: LiveTrial) -> Callable[[Sequence[PairedBlock]], bool]:
         def stop(blocks: Sequence[PairedBlock]) -> bool:
             self._processes.tick()
+            if _diverged(a, b) is not None:
+                return True
             if len(blocks) >= self.pace.max_blocks or self.budget.remaining <= challenge.reserve_seconds:
                 return True
             marked = [self._marked(block) for block in blocks]
@@ -466,6 +489,34 @@ def command_failed(ended: Ended | None) -> CommandFailed:
             "Is this the command that trains? Python's flags -I, -E and -S keep fulltilt out.",
         )
     return CommandFailed(f"the command fails by itself, without fulltilt's help: {_say(ended)}")
+
+
+def _expect_room(ended: Ended | None) -> None:
+    """A full disk says nothing about the command or a technique, and the next trial would find it full, too."""
+    if ended is not None and ended.outcome is Outcome.DISK_FULL:
+        raise StorageError(
+            f"there was no room for what the command writes: {_say(ended)}",
+            hint="Free some space, or point TMPDIR at another disk; then go on with the same --out. "
+            "Finished trials are kept.",
+        )
+
+
+def _of_the_other(ended: Ended | None) -> Ended | None:
+    """It was A that failed: no fault of what B adds."""
+    return dataclasses.replace(ended, message=f"the run beside it failed: {_say(ended)}") if ended is not None else None
+
+
+def _diverged(a: LiveTrial, b: LiveTrial) -> Ended | None:
+    """Are B's weights nan or infinite at a step at which A's still were not?"""
+    of_a, of_b = a.not_finite_steps, b.not_finite_steps
+    if of_b is None or (of_a is not None and of_a[0] <= of_b[1]):
+        return None
+    others = "are not" if of_a is None else f"did so only in steps {of_a[0]} to {of_a[1]}"
+    return Ended(
+        outcome=Outcome.NOT_FINITE,
+        message=f"weights became nan or infinite in steps {of_b[0]} to {of_b[1]}; those of the run beside it {others}",
+        num_steps=b.num_steps,
+    )
 
 
 def _say(ended: Ended) -> str:

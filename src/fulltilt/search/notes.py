@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 from fulltilt.errors import StorageError
@@ -30,7 +31,7 @@ class Pacing:
 
 
 class Notes:
-    """`pacing`, read at construction and written at every change."""
+    """`pacing`, read at construction and written at every change, whole or not at all."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +63,12 @@ class Notes:
     def _write(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(to_json(self.pacing), encoding="utf-8")
+            part = self._path.with_name(self._path.name + ".part")
+            with part.open("w", encoding="utf-8") as file:
+                file.write(to_json(self.pacing))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._path)
         except OSError as error:
             raise StorageError(
                 f"{self._path} cannot be written: {error.strerror or error}",

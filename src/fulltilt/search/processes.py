@@ -138,5 +138,11 @@ class Processes:
         return total is None or live.num_steps + needed <= total
 
     def _new_name(self, choices: Choices) -> str:
-        self._number += 1
-        return f"{self._number:03d}-" + ("+".join(choice.name for choice in choices) or "plain")[:60]
+        """Never that of a finished trial, whose record would be written over: a resumed tune counts from elsewhere."""
+        taken = {record.trial for record in self._journal.trials}
+        words = ("+".join(choice.name for choice in choices) or "plain")[:60]
+        while True:
+            self._number += 1
+            name = f"{self._number:03d}-{words}"
+            if name not in taken:
+                return name

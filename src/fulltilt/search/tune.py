@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from fulltilt.errors import CommandFailed
@@ -82,6 +83,7 @@ class Tune:
             self._too_short(total_steps)
             return self.result()
         evidence, site, phases = _seen(baseline)
+        self._warn_of_numbers_that_are_not_finite(baseline)
         judge = Judge(self._laboratory, evidence, self._specs.__getitem__, own_rounding=own_rounding(site))
         self._measure_noise(judge)
         self._try_candidates(judge, site, phases)
@@ -138,6 +140,15 @@ class Tune:
             TechniqueResult(name=name, options={}, outcome=TechniqueOutcome.UNTRIED, reason="the run is too short")
             for name in self._specs
         ]
+
+    def _warn_of_numbers_that_are_not_finite(self, baseline: WorkerRecord) -> None:
+        """A command that learns nothing as it is cannot show what a technique spoils."""
+        where = _not_finite_by_itself(baseline)
+        if where:
+            self.findings.warnings.append(
+                f"The command's own numbers are not finite, without any technique: {where}. "
+                "From there on nothing is learnt, and no technique can be judged: mend that first."
+            )
 
     def _measure_noise(self, judge: Judge) -> None:
         """The command against itself: what a difference must exceed here."""
@@ -340,6 +351,18 @@ def _seen(baseline: WorkerRecord) -> tuple[Evidence, SiteRecord, PhaseRecord]:
     if baseline.evidence is None or baseline.site is None or baseline.phases is None:
         raise command_failed(None)
     return baseline.evidence, baseline.site, baseline.phases
+
+
+def _not_finite_by_itself(baseline: WorkerRecord) -> str:
+    """From where on; empty when all that was seen is finite."""
+    losses = baseline.evidence.losses if baseline.evidence is not None else ()
+    for step, values in enumerate(losses, 1):
+        if not all(map(math.isfinite, values)):
+            return f"the loss of step {step} is {next(value for value in values if not math.isfinite(value))}"
+    if baseline.not_finite_steps is not None:
+        first, last = baseline.not_finite_steps
+        return f"weights became nan or infinite in steps {first} to {last}"
+    return ""
 
 
 def _unconfirmed(record: ComparisonRecord, floor: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
+from typing import NoReturn
 
 from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.request import Request
@@ -48,14 +51,29 @@ def start(request: Request, find: Callable[[str], Spec] = spec_of) -> Session:
     session.start(trial)
     atexit.register(trial.process_ends)
     _tell_of_exceptions(trial)
+    _tell_of_exits_without_goodbye(trial)
     return session
+
+
+def _tell_of_exits_without_goodbye(trial: Trial) -> None:
+    """Scripts end by `os._exit` where a library hangs at exit; nothing that is registered to run at exit runs then."""
+    before = os._exit
+
+    def _exit(status: int) -> NoReturn:
+        trial.process_ends()
+        before(status)
+
+    os._exit = _exit
 
 
 def _tell_of_exceptions(trial: Trial) -> None:
     before = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        trial.exception_raised(kind, error, trace)
+        for _ in range(2):  # torch's signal handler may raise in the midst of it, once, as a loader's worker has died
+            with contextlib.suppress(Exception):
+                trial.exception_raised(kind, error, trace)
+                break
         before(kind, error, trace)
 
     sys.excepthook = excepthook

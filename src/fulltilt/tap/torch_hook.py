@@ -17,6 +17,7 @@ def install(package: str) -> None:
     """Arm the hook. `package` is the folder of the fulltilt package."""
     if "FULLTILT_SCRATCH" in os.environ:
         _make_fulltilt_importable(package)
+        _leave_stacks(os.environ["FULLTILT_SCRATCH"])
         _protect_files(os.environ["FULLTILT_SCRATCH"])
     if "torch" not in sys.modules:
         sys.meta_path.insert(0, _AfterImport("torch", lambda module: _arm(package)))
@@ -61,6 +62,12 @@ def _arm(package: str) -> None:
     from fulltilt.tap.entry import arm
 
     arm(os.environ["FULLTILT_REQUEST"])
+
+
+def _leave_stacks(scratch: str) -> None:
+    from fulltilt.tap import stacks
+
+    stacks.install(scratch)
 
 
 def _protect_files(scratch: str) -> None:

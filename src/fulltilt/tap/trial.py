@@ -10,11 +10,12 @@ A script that ends by itself earlier leaves a record of what there was.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -24,10 +25,20 @@ from torch.utils.data import DataLoader
 
 from fulltilt.numerics.evidence import EvidenceCollector
 from fulltilt.records.codec import to_json
-from fulltilt.records.record import Environment, Evidence, ExceptionRecord, PhaseRecord, SiteRecord, WorkerRecord
+from fulltilt.records.record import (
+    Environment,
+    Evidence,
+    ExceptionRecord,
+    FailureRecord,
+    PhaseRecord,
+    SiteRecord,
+    WorkerRecord,
+)
 from fulltilt.records.request import EvidenceRequest, TrialRequest
-from fulltilt.tap.control import Wire
+from fulltilt.records.traces import FAILURE_PREFIX, TRACES_FOLDER
+from fulltilt.tap.control import Wire, exit_now
 from fulltilt.tap.describe import Observer, describe
+from fulltilt.tap.finiteness import all_finite
 from fulltilt.tap.phases import PhaseTimer
 from fulltilt.tap.seams.backward import GradSeam
 from fulltilt.tap.seams.seeds import seed_everything
@@ -56,6 +67,8 @@ class Trial:
         self._step_seconds: list[float] = []
         self._last_edge = 0.0
         self._block_steps = self._block_end = 0
+        self._not_finite_steps: tuple[int, int] | None = None
+        self._has_ended = False
         self._evidence_open = True
         session.site.tie_draws = self._evidence_request.tie_draws
         self._begin_watching()
@@ -188,8 +201,27 @@ class Trial:
         self._wire.beat(num_steps)
         if last:
             seconds = self._last_edge - self._block_start
-            self._wire.send(kind="block", steps=self._block_steps, seconds=seconds, step_seconds=self._step_seconds)
+            self._wire.send(
+                kind="block",
+                steps=self._block_steps,
+                seconds=seconds,
+                step_seconds=self._step_seconds,
+                finite=self._is_finite(num_steps),
+            )
             self._await_command()
+
+    def _is_finite(self, num_steps: int) -> bool:
+        """Are the weights, after a block that ends at this step? Not asked again once they were not."""
+        if self._not_finite_steps is None and not all_finite(self._weights()):
+            self._not_finite_steps = (num_steps - self._block_steps + 1, num_steps)
+        return self._not_finite_steps is None
+
+    def _weights(self) -> Iterator[torch.Tensor]:
+        for optimizer in self._session.site.optimizers.values():
+            for group in optimizer.param_groups:
+                yield from group["params"]
+        for module in self._session.site.modules.values() if not self._session.site.optimizers else ():
+            yield from module.parameters()
 
     def _await_command(self) -> None:
         assert self._wire is not None
@@ -198,7 +230,7 @@ class Trial:
             self.write_record()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)
+            exit_now(0)
         self._block_steps = int(message["steps"])
         self._block_end = self._session.clock.num_steps + self._block_steps
         self._step_seconds = []
@@ -237,19 +269,33 @@ class Trial:
         self._exception = ExceptionRecord(
             type_name=kind.__name__,
             type_names=tuple(f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__),
-            message=str(error)[:2000],
+            message=_both_ends(str(error)),
             where=_innermost_user_frame(trace),
             traceback="".join(traceback.format_exception(kind, error, trace))[-8000:],
         )
+        self._write_failure(self._exception)
         self.write_record()
+
+    def _write_failure(self, exception: ExceptionRecord) -> None:
+        """For the parent, which puts together what all processes of the trial have left: any may be the cause."""
+        failure = FailureRecord(
+            pid=os.getpid(), rank=os.environ.get("RANK", ""), moment=time.time(), exception=exception
+        )
+        folder = os.path.join(self._request.directory, TRACES_FOLDER)
+        with contextlib.suppress(OSError):  # a full disk: the end of the output tells
+            os.makedirs(folder, exist_ok=True)
+            _write_whole(os.path.join(folder, f"{FAILURE_PREFIX}{failure.pid}.json"), to_json(failure))
 
     def process_ends(self) -> None:
         """At exit: the script has ended by itself."""
-        if os.getpid() != self._pid or not self._is_claimant:
+        if os.getpid() != self._pid or not self._is_claimant or self._has_ended:
             return
+        self._has_ended = True
         if self._evidence_open:
             self._close_evidence()
         self.write_record()
+        if self._wire is not None:
+            self._wire.send(kind="bye")
 
     def write_record(self) -> None:
         """Write `record.json`, whole or not at all."""
@@ -257,9 +303,7 @@ class Trial:
             return
         path = os.path.join(self._request.directory, "record.json")
         try:
-            with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(to_json(self._make_record()))
-            os.replace(path + ".part", path)
+            _write_whole(path, to_json(self._make_record()))
         except OSError as error:
             if self._wire is not None:
                 self._wire.send(kind="storage", message=f"{path}: {error.strerror or error}")
@@ -278,16 +322,28 @@ class Trial:
             num_steps=self._session.clock.num_steps,
             startup_seconds=self._startup_seconds,
             notes=tuple(self._session.site.notes),
+            not_finite_steps=self._not_finite_steps,
         )
 
     def _failed_unclaimed(self) -> bool:
-        """It failed before any process trained: then its exception is what there is to tell."""
-        claimed = os.path.exists(os.path.join(self._request.directory, "claim"))
-        return self._exception is not None and not claimed
+        """It failed before any process trained: then its exception, the first one, is what there is to tell."""
+        taken = any(os.path.exists(os.path.join(self._request.directory, name)) for name in ("claim", "record.json"))
+        return self._exception is not None and not taken
 
     def _synchronize(self) -> None:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
+
+
+def _write_whole(path: str, text: str) -> None:
+    with open(path + ".part", "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    os.replace(path + ".part", path)
+
+
+def _both_ends(text: str) -> str:
+    """The exception of a loader's worker holds its traceback: what it is stands at the start, why at the end."""
+    return text if len(text) <= 4000 else f"{text[:1000]}\n...\n{text[-3000:]}"
 
 
 def _process_start() -> float:

@@ -61,6 +61,10 @@ class LiveTrial(Protocol):
     def num_steps(self) -> int:
         """Training steps made so far."""
 
+    @property
+    def not_finite_steps(self) -> tuple[int, int] | None:
+        """First and last step of the block in which weights became nan or infinite; None while all are finite."""
+
     def wait_ready(self, deadline: float) -> Ready | Ended:
         """Let it run until it is ready. `deadline` is a time of the executor's clock."""
 

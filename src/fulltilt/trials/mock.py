@@ -9,7 +9,7 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fulltilt.records.codec import to_json
@@ -54,13 +54,17 @@ class MockScript:
     extra_startup: Mapping[str, float] = field(default_factory=dict)
     total_steps: int | None = None
     crashes_at: Mapping[str, int] = field(default_factory=dict)
-    """Technique -> step in which a run under it raises."""
+    """Technique -> step in which a run under it raises; "" is the untouched command."""
+    not_finite_at: Mapping[str, int] = field(default_factory=dict)
+    """Technique -> step in which weights become nan under it; "" is the untouched command."""
     exclusive: bool = False
     """A second copy cannot start while one lives."""
     curve: Callable[[Sequence[str], EvidenceRequest], Sequence[float]] | None = None
     """Of a long run: the losses of its steps, from the names of its techniques and from what was asked."""
     output: Callable[[Sequence[str], EvidenceRequest], str] | None = None
     """What it prints."""
+    crowded: frozenset[str] = frozenset()
+    """Techniques under which a run does not fit in memory beside another."""
     restart_sd: float = 0.0
     block_sd: float = 0.0
     phases: PhaseRecord = MOCK_PHASES
@@ -107,6 +111,7 @@ class MockTrial:
     def __init__(self, executor: MockExecutor, script: MockScript, plan: TrialPlan, dice: random.Random) -> None:
         self.plan, self.num_steps = plan, 0
         self.ended: Ended | None = None
+        self.not_finite_steps: tuple[int, int] | None = None
         self._executor, self._script, self._dice = executor, script, dice
         self._names = [choice.name for choice in plan.techniques]
         speedup = math.prod(script.speedups.get(name, 1.0) for name in self._names)
@@ -137,6 +142,8 @@ class MockTrial:
         if self.ended is not None:
             return self.ended
         self._executor.clock += sum(steps)
+        if self.not_finite_steps is None and self.num_steps >= self._first_not_finite():
+            self.not_finite_steps = (self.num_steps - num_steps + 1, self.num_steps)
         return Block(num_steps=num_steps, seconds=sum(steps), step_seconds=steps, foreign_cpu_seconds=0.0)
 
     def close(self) -> TrialRecord:
@@ -161,6 +168,8 @@ class MockTrial:
             path.write_text(self._script.output(self._names, self.plan.evidence), encoding="utf-8")
 
     def _leave_record(self) -> None:
+        if self._record is not None:
+            self._record = replace(self._record, not_finite_steps=self.not_finite_steps)
         if self._executor.directory is not None and self._record is not None:
             path = self._executor.directory / self.plan.trial / "record.json"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,11 +178,16 @@ class MockTrial:
     def _failure(self) -> Ended | None:
         if self._script.exclusive and len(self._executor.live) > 1:
             return Ended(outcome=Outcome.EXCEPTION, message="address already in use", exit_status=1)
+        if self._script.crowded & set(self._names) and len(self._executor.live) > 1:
+            return Ended(outcome=Outcome.OUT_OF_MEMORY, message="OutOfMemoryError: crowded", exit_status=1)
         names = self._names or [""]
         return next((self._script.failures[name] for name in names if name in self._script.failures), None)
 
+    def _first_not_finite(self) -> int:
+        return min((self._script.not_finite_at.get(name, 1 << 60) for name in ["", *self._names]), default=1 << 60)
+
     def _advance(self, num_steps: int) -> tuple[float, ...]:
-        crash = min((self._script.crashes_at.get(name, 1 << 60) for name in self._names), default=1 << 60)
+        crash = min(self._script.crashes_at.get(name, 1 << 60) for name in self._names or [""])
         if self.num_steps + num_steps > crash:
             self.ended = Ended(outcome=Outcome.EXCEPTION, message="RuntimeError: odd batch", exit_status=1)
             return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
@@ -24,14 +25,19 @@ from fulltilt.records.request import Request, TrialRequest
 from fulltilt.records.words import Outcome
 from fulltilt.trials.contract import Ended, LiveTrial, Ready, TrialPlan
 from fulltilt.trials.environment import trial_environment
+from fulltilt.trials.memory_kills import count_memory_kills
 from fulltilt.trials.outcome import classify
+from fulltilt.trials.output_log import OutputLog
 from fulltilt.trials.process_tree import ProcessTree, adopt_orphans
+from fulltilt.trials.traces import ask_where, read_crashes, read_failures
 from fulltilt.trials.watchdog import Watchdog
 
 DEFAULT_HANG_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 _EXIT_GRACE_SECONDS = 5.0
-_OUTPUT_TAIL_BYTES = 64_000
+_LAST_WORDS_SECONDS = 1.0
+_ABRUPT_GRACE_SECONDS = 15.0
+"""Where the measured process is gone without a word, a launcher may need longer to end than after a good end."""
 
 
 class SubprocessExecutor:
@@ -58,7 +64,7 @@ class SubprocessExecutor:
         self._environment = dict(os.environ if environment is None else environment)
         self._scratch = Path(tempfile.mkdtemp(prefix="fulltilt-"))
         self._live: list[SubprocessTrial] = []
-        self._watchdog = Watchdog(directory, self._scratch)
+        self._watchdog = Watchdog(self._scratch)
         adopt_orphans()
 
     def now(self) -> float:
@@ -106,6 +112,9 @@ class SubprocessTrial:
         self.plan = plan
         self.num_steps = 0
         self.ended: Ended | None = None
+        self.not_finite_steps: tuple[int, int] | None = None
+        self._output = OutputLog(directory / "output.log")
+        self._said_bye = False
         self._directory, self._scratch, self._hang_seconds = directory, scratch, hang_seconds
         self._startup_seconds: float | None = None
         self._record: WorkerRecord | None = None
@@ -114,7 +123,7 @@ class SubprocessTrial:
         self._connection: socket.socket | None = None
         self._received = b""
         self._messages: list[dict[str, Any]] = []
-        self._oom_kills = _host_oom_kills()
+        self._memory_kills = count_memory_kills()
         self._started = self._heard = time.monotonic()
         self._running_seconds = 0.0
         self._tree: ProcessTree | None = None
@@ -134,7 +143,7 @@ class SubprocessTrial:
         )
         request_path.write_text(to_json(request) + "\n", encoding="utf-8")
         try:
-            with (self._directory / "output.log").open("wb") as output:
+            with self._output.open() as output:
                 process = subprocess.Popen(
                     command,
                     cwd=cwd,
@@ -185,6 +194,8 @@ class SubprocessTrial:
         own = self._tree.cpu_seconds() - own_before
         everything = _machine_cpu_seconds() - all_before
         self.num_steps = steps_before + num_steps
+        if not message["finite"] and self.not_finite_steps is None:
+            self.not_finite_steps = (steps_before + 1, self.num_steps)
         return Block(
             num_steps=num_steps,
             seconds=float(message["seconds"]),
@@ -236,8 +247,8 @@ class SubprocessTrial:
         self._listener.close()
         with contextlib.suppress(OSError):
             if (self._scratch / "record.json").exists():
-                shutil.copyfile(self._scratch / "record.json", self._directory / "record.json")
-            _keep_tail(self._directory / "output.log")
+                _copy_whole(self._scratch / "record.json", self._directory / "record.json")
+        self._output.keep_tail()
         self._record = self.record
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -249,6 +260,7 @@ class SubprocessTrial:
         try:
             while True:
                 alive = self._read_messages()
+                self._output.trim()
                 while self._messages:
                     message = self._messages.pop(0)
                     self._hear(message)
@@ -270,6 +282,8 @@ class SubprocessTrial:
                 f"a trial cannot write its record: {message['message']}",
                 hint="Free some space there, or point TMPDIR at another disk; finished trials are kept.",
             )
+        if message["kind"] == "bye":
+            self._said_bye = True
         if message["kind"] == "beat":
             self.num_steps = max(self.num_steps, int(message["step"]))
 
@@ -281,8 +295,11 @@ class SubprocessTrial:
         limit = "no step for" if self._startup_seconds is not None else "no training step within"
         silence = f"{limit} {now - self._heard:.0f} s"
         if now - self._heard > self._hang_seconds:
+            where = self._where()
             return Ended(
-                outcome=Outcome.HANG, message=f"{silence} (--hang-timeout); it was ended", num_steps=self.num_steps
+                outcome=Outcome.HANG,
+                message=f"{silence} (--hang-timeout); it was ended" + (f"; {where}" if where else ""),
+                num_steps=self.num_steps,
             )
         if now > deadline:
             return Ended(
@@ -292,25 +309,50 @@ class SubprocessTrial:
             )
         return None
 
+    def _where(self) -> str:
+        return ask_where(self._tree.members(), self._scratch) if self._tree is not None else ""
+
     def _by_itself(self) -> Ended:
         """The measured process has ended, or the whole command has."""
         assert self._process is not None
-        deadline = time.monotonic() + _EXIT_GRACE_SECONDS
+        self._hear_last_words()
+        is_abrupt = self._connection is not None and not self._said_bye
+        deadline = time.monotonic() + (_ABRUPT_GRACE_SECONDS if is_abrupt else _EXIT_GRACE_SECONDS)
         while self._process.poll() is None and time.monotonic() < deadline:
+            self._output.trim()
             time.sleep(_POLL_SECONDS)
         self._record = None
         record = self.record
-        steps = max(self.num_steps, record.num_steps if record is not None else 0)
-        if self._process.poll() is None:  # a launcher that goes on with its next child
-            failed = record is not None and record.exception is not None
-            return classify(1 if failed else 0, record, self._output_tail(), num_steps=steps)
-        return classify(
-            self._process.returncode,
+        goes_on = self._process.poll() is None  # a launcher, with its next child
+        failed = record is not None and record.exception is not None
+        status = int(failed) if goes_on else int(self._process.returncode)
+        ended = classify(
+            status,
             record,
-            self._output_tail(),
-            num_steps=steps,
-            host_ran_out=_host_oom_kills() > self._oom_kills,
+            self._output.tail(),
+            num_steps=max(self.num_steps, record.num_steps if record is not None else 0),
+            host_ran_out=count_memory_kills() > self._memory_kills,
+            failures=read_failures(self._scratch) if status or is_abrupt else (),
+            crashes=read_crashes(self._scratch) if status or is_abrupt else (),
+            vanished=goes_on and is_abrupt,
         )
+        return self._with_room_left(ended) if ended.outcome is Outcome.DISK_FULL else ended
+
+    def _with_room_left(self, ended: Ended) -> Ended:
+        """Files of the script are not where it thinks: say where, and how much room there is."""
+        free = shutil.disk_usage(self._scratch).free
+        where = f"trials keep what the script writes in {self._scratch}, where {free / 2**20:,.0f} MiB are free"
+        return dataclasses.replace(ended, message=f"{ended.message}; {where}")
+
+    def _hear_last_words(self) -> None:
+        """Its end may be seen before its good-bye is read."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while self._connection is not None and not self._said_bye and time.monotonic() < deadline:
+            is_open = self._read_messages()
+            while self._messages:
+                self._hear(self._messages.pop(0))
+            if not is_open:
+                return
 
     def _read_messages(self) -> bool:
         """Take in what has arrived, waiting a little. False once the worker has hung up."""
@@ -349,28 +391,14 @@ class SubprocessTrial:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_EXIT_GRACE_SECONDS)
 
-    def _output_tail(self) -> str:
-        return read_tail(self._directory / "output.log").decode("utf-8", errors="replace")
 
-
-def read_tail(path: Path, num_bytes: int = _OUTPUT_TAIL_BYTES) -> bytes:
-    """The end of a file; empty when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            _seek_to_tail(file, num_bytes)
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _seek_to_tail(file: IO[bytes], num_bytes: int) -> None:
-    file.seek(0, os.SEEK_END)
-    file.seek(max(0, file.tell() - num_bytes))
-
-
-def _keep_tail(path: Path) -> None:
-    if path.stat().st_size > 2 * _OUTPUT_TAIL_BYTES:
-        path.write_bytes(b"[earlier output left out]\n" + read_tail(path))
+def _copy_whole(source: Path, target: Path) -> None:
+    """A kill or a full disk in between leaves no half of a file."""
+    part = target.with_name(target.name + ".part")
+    shutil.copyfile(source, part)
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
 
 
 def _listen(path: Path) -> socket.socket:
@@ -394,14 +422,4 @@ def _machine_cpu_seconds() -> float:
     return float(sum(times[:8]) - idle)
 
 
-def _host_oom_kills() -> int:
-    try:
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    except OSError:
-        pass
-    return 0
-
-
-__all__ = ["DEFAULT_HANG_SECONDS", "SubprocessExecutor", "SubprocessTrial", "read_tail"]
+__all__ = ["DEFAULT_HANG_SECONDS", "SubprocessExecutor", "SubprocessTrial"]

@@ -1,7 +1,8 @@
-"""Ends the trials of a parent that was killed: `python -m fulltilt.trials.watchdog REQUESTS SCRATCH`, fed by a pipe.
+"""Ends the trials of a parent that was killed: `python -m fulltilt.trials.watchdog SCRATCH`, fed by a pipe.
 
 A paused trial cannot notice that its parent is gone. So a watchdog, a process of its own, waits for the end of the pipe
-that its parent holds, and then kills every process whose request lies in the parent's folder. "done" is the good-bye.
+that its parent holds, and then kills every process that keeps its files in the parent's scratch. "done" is the
+good-bye. The scratch is one tuner's own: the folder of results may already be another's, that resumes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import IO
 
 import psutil
 
-from fulltilt.records.request import REQUEST_VARIABLE
+from fulltilt.records.request import REQUEST_VARIABLE, SCRATCH_VARIABLE
 
 
 class Watchdog:
     """A context: while it is open, a process watches over this one."""
 
-    def __init__(self, requests: Path, scratch: Path) -> None:
+    def __init__(self, scratch: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fulltilt.trials.watchdog", str(requests), str(scratch)],
+            [sys.executable, "-P", "-m", "fulltilt.trials.watchdog", str(scratch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -50,11 +51,19 @@ class Watchdog:
         self.close()
 
 
-def kill_all(requests: Path) -> int:
-    """Kill every process whose request lies under `requests`, until there is none; how many there were."""
+def kill_left_over(requests: Path) -> int:
+    """Kill the trials of an earlier tuner in this folder that was killed together with its watchdog; how many.
+
+    Only for who holds the folder's lock: every process whose request lies in it is then nobody's.
+    """
+    return _kill_all(REQUEST_VARIABLE, requests)
+
+
+def _kill_all(variable: str, folder: Path) -> int:
+    """Kill every process in whose environment `variable` names a path under `folder`, until there is none."""
     killed: set[int] = set()
     while True:
-        found = {pid for pid in psutil.pids() if pid != os.getpid() and _belongs(pid, requests)}
+        found = {pid for pid in psutil.pids() if pid != os.getpid() and _belongs(pid, variable, folder)}
         if not found:
             return len(killed)
         for pid in found:
@@ -65,23 +74,23 @@ def kill_all(requests: Path) -> int:
         killed |= found
 
 
-def _belongs(pid: int, requests: Path) -> bool:
+def _belongs(pid: int, variable: str, folder: Path) -> bool:
     try:
         process = psutil.Process(pid)
-        request = process.environ().get(REQUEST_VARIABLE)
-        return request is not None and requests in Path(request).parents and process.status() != psutil.STATUS_ZOMBIE
+        path = process.environ().get(variable)
+        return path is not None and folder in Path(path).parents and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
 
-def main(requests: str, scratch: str) -> None:
+def main(scratch: str) -> None:
     """Wait for the end of standard input."""
     for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)
     if sys.stdin.read().strip() != "done":
-        kill_all(Path(requests))
+        _kill_all(SCRATCH_VARIABLE, Path(scratch))
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

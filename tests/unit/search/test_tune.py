@@ -1,10 +1,11 @@
 """The whole search over a mock executor: no training, exact step times."""
 
 import dataclasses
+import re
 
 import pytest
 
-from fulltilt.errors import CommandFailed
+from fulltilt.errors import CommandFailed, StorageError
 from fulltilt.hardware.machine import this_machine
 from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.words import Numerics, Outcome, Role, TechniqueOutcome
@@ -231,6 +232,69 @@ def test_a_technique_that_crashes_after_some_steps_is_failed_however_fast(search
     result, _ = search(MockScript(speedups={"rash": 3.0}, crashes_at={"rash": step}), [spec("rash")])
     assert outcomes(result) == {"rash": TechniqueOutcome.FAILED}
     assert result.techniques[0].reason == "RuntimeError: odd batch"
+
+
+@pytest.mark.parametrize("step", [10, 20, 60])
+def test_weights_that_become_nan_under_a_technique_break_its_numbers_and_the_steps_are_told(search, step):
+    result, _ = search(MockScript(speedups={"burns": 3.0}, not_finite_at={"burns": step}), [spec("burns")])
+    assert outcomes(result) == {"burns": TechniqueOutcome.BROKE_NUMERICS}
+    first, last = map(int, re.search(r"nan or infinite in steps (\d+) to (\d+)", result.techniques[0].reason).groups())
+    assert first <= step <= last
+    assert result.recipe.techniques == ()
+
+
+def test_weights_that_become_nan_in_runs_one_at_a_time_are_seen_too(search):
+    script = MockScript(speedups={"burns": 3.0}, not_finite_at={"burns": 20}, exclusive=True)
+    result, _ = search(script, [spec("burns")])
+    assert outcomes(result) == {"burns": TechniqueOutcome.BROKE_NUMERICS}
+
+
+def test_a_command_whose_own_weights_become_nan_is_warned_of_and_no_technique_is_blamed(search):
+    result, _ = search(MockScript(speedups={"fast": 1.5}, not_finite_at={"": 20}), [spec("fast")])
+    assert outcomes(result) == {"fast": TechniqueOutcome.KEPT}
+    assert any("own numbers are not finite" in warning and "in steps" in warning for warning in result.warnings)
+
+
+def test_a_full_disk_ends_the_search_and_says_nothing_about_a_technique(search, tmp_path):
+    full = Ended(outcome=Outcome.DISK_FULL, message="OSError: [Errno 28] No space left on device")
+    with pytest.raises(StorageError, match="no room for what the command writes") as caught:
+        search(MockScript(speedups={"fast": 1.5}, failures={"fast": full}), [spec("fast")])
+    assert "--out" in caught.value.hint
+    result, _ = search(MockScript(speedups={"fast": 1.5}), [spec("fast")])  # there is room again
+    assert outcomes(result) == {"fast": TechniqueOutcome.KEPT}
+
+
+def test_a_full_disk_is_no_failure_of_the_command(search):
+    full = Ended(outcome=Outcome.DISK_FULL, message="OSError: [Errno 28] No space left on device")
+    with pytest.raises(StorageError):
+        search(MockScript(failures={"": full}), [spec("fast")])
+
+
+def test_a_technique_that_does_not_fit_beside_another_run_is_tried_alone(search):
+    result, _ = search(MockScript(speedups={"large": 1.5}, crowded=frozenset({"large"})), [spec("large")])
+    assert outcomes(result) == {"large": TechniqueOutcome.KEPT}
+
+
+def test_a_failure_of_the_run_beside_it_is_not_told_as_the_techniques_own(search):
+    result, _ = search(MockScript(crashes_at={"": 100}), [spec("fast")])
+    assert result.techniques[0].reason == "the run beside it failed: RuntimeError: odd batch"
+
+
+def test_an_envelope_that_failed_is_not_run_again(search):
+    started = []
+
+    def note(plan):
+        started.append(plan)
+        script.failures.pop("", None)
+        if plan.role is Role.ROUNDING:
+            script.failures[""] = Ended(outcome=Outcome.HANG, message="no step for 180 s")
+
+    script = MockScript(speedups={"fast": 1.5, "faster": 1.7}, failures={})
+    for _ in range(2):
+        result, _ = search(script, [spec("fast"), spec("faster")], on_start=note)
+        assert set(outcomes(result).values()) == {TechniqueOutcome.FAILED}
+        assert "no step for 180 s" in result.techniques[0].reason
+    assert [plan.role for plan in started].count(Role.ROUNDING) == 1
 
 
 def test_a_replaced_setting_is_no_longer_called_kept(search):
