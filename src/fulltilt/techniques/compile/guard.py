@@ -55,9 +55,9 @@ class GuardedUnit:
         entry = self.module._call_impl
         if trace_rules.check(self.module.forward):  # a class of torch.nn, whose frames the compiler skips
             entry = wrap_inline(entry)
-        settings = {"mode": None if mode == "default" else mode, "dynamic": dynamic}
+        limit = session.limit_arguments(self._limit)
         try:
-            self._compiled = torch.compile(entry, **settings, **session.limit_arguments(self._limit))
+            self._compiled = torch.compile(entry, mode=None if mode == "default" else mode, dynamic=dynamic, **limit)
         except Exception as error:  # it checks its arguments and the platform at once, all else at the first call
             self._go_eager(_in_short(error))
             return
