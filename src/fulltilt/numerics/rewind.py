@@ -87,7 +87,7 @@ class _Changing:
                 copies.append(torch.empty_like(buffer))
 
     def point(self) -> Callable[[], None]:
-        present = [
+        present: list[tuple[list[Any], list[Place], list[torch.Tensor]]] = [
             ([_buffer_at(place) for place in places], places, copies) for places, copies in self._groups.values()
         ]
         if not all(_fit(buffers, copies) for buffers, _, copies in present):

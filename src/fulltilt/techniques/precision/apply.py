@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from fulltilt.numerics.leftovers import Leftovers
 from fulltilt.numerics.nested import map_tensors, tensors_in
 from fulltilt.numerics.rewind import Rewinder
 from fulltilt.technique import Applied, NoEffect, Site
 from fulltilt.techniques.precision import finiteness, islands
-from fulltilt.techniques.precision.leftovers import Leftovers
 from fulltilt.techniques.precision.loss_scaling import LossScaling
 from fulltilt.techniques.precision.spec import PrecisionOptions
 
@@ -63,7 +63,7 @@ class _Region:
         self._site, self._name, self._scaling = site, name, scaling
         self._cache = not _cache_loses_gradients()
         self._rewinder = Rewinder(module)
-        self._leftovers = Leftovers(module, dtype)
+        self._leftovers = Leftovers(module, lambda tensor: tensor.dtype is dtype, torch.Tensor.float)
         parameters = list(module.parameters())
         self._some = [weakref.ref(parameter) for parameter in parameters[:: max(1, len(parameters) // _SAMPLE_SIZE)]]
         self.num_calls = 0
@@ -118,7 +118,7 @@ class _Region:
         with torch.autocast(device_type, dtype=self.dtype, cache_enabled=self._cache):
             output = call(*args, **kwargs)
         self.num_calls += 1
-        self._leftovers.put_into_float32()
+        self._leftovers.put_right()
         return as_float32(output, self.dtype, given=(args, kwargs))
 
     def _call_again(self, reason: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,13 +1,13 @@
-"""What a module's forward leaves in its attributes and buffers is float32 for the script, as what it returns is.
+"""What a module's forward leaves in its attributes and buffers, put into the form in which the script would find it.
 
 Auxiliary losses and logs read such tensors (`model.last_features`), and a buffer that is assigned anew would be saved
-in half precision.
+as it is. A technique changes what a module returns back into the script's form; this does the same for the rest.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,35 +18,40 @@ from fulltilt.numerics.nested import map_tensors, tensors_in
 _MAX_ITEMS = 64
 """Longer containers are data, not results."""
 _NOT_RESULTS = frozenset(vars(nn.Module())) - {"_buffers"}
+Place = tuple[int, str]
 
 
 class Leftovers:
-    """The places where a module leaves tensors of `dtype`; found after its first calls, put into float32 after each."""
+    """The places where a module leaves tensors in a form of ours; found after its first calls, put right after each."""
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        is_ours: Callable[[torch.Tensor], bool],
+        put_right: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
         self._module = weakref.ref(module)
-        self._dtype = dtype
+        self._is_ours, self._put_right_one = is_ours, put_right
         self._own = {place for place, _ in self._places()}
-        """What is in half precision by the script's own doing."""
-        self._found: dict[tuple[int, str], tuple[weakref.ref[nn.Module], str]] = {}
+        """Where there are such tensors before any call: that is the script's own doing."""
+        self._found: dict[Place, weakref.ref[nn.Module]] = {}
 
     def find(self) -> None:
-        """Look for places after a call, and put them into float32."""
-        for place, owner in self._places():
-            if place not in self._own:
-                self._found[place] = (weakref.ref(owner), place[1])
-        self.put_into_float32()
+        """Look for places after a call, and put what is there right."""
+        self._found.update({place: weakref.ref(owner) for place, owner in self._places() if place not in self._own})
+        self.put_right()
 
-    def put_into_float32(self) -> None:
-        for reference, name in self._found.values():
+    def put_right(self) -> None:
+        """After a call."""
+        for (_, name), reference in self._found.items():
             owner = reference()
             if owner is not None:
                 holder: dict[str, Any] = owner._buffers if name in owner._buffers else vars(owner)
                 if name in holder:
-                    holder[name] = self._in_float32(holder[name])
+                    holder[name] = self._value_put_right(holder[name])
 
-    def _in_float32(self, value: Any) -> Any:
-        mapped = map_tensors(value, lambda tensor: tensor.float() if tensor.dtype is self._dtype else tensor)
+    def _value_put_right(self, value: Any) -> Any:
+        mapped = map_tensors(value, lambda tensor: self._put_right_one(tensor) if self._is_ours(tensor) else tensor)
         if mapped is not value and isinstance(value, list):
             value[:] = mapped  # the script may hold it, too
             return value
@@ -55,12 +60,12 @@ class Leftovers:
             return value
         return mapped
 
-    def _places(self) -> Iterator[tuple[tuple[int, str], nn.Module]]:
+    def _places(self) -> Iterator[tuple[Place, nn.Module]]:
         module = self._module()
         for owner in module.modules() if module is not None else ():
             attributes = {name: value for name, value in vars(owner).items() if name not in _NOT_RESULTS}
             for name, value in {**attributes, **owner._buffers}.items():
-                if any(tensor.dtype is self._dtype for tensor in _few_tensors_in(value)):
+                if any(self._is_ours(tensor) for tensor in _few_tensors_in(value)):
                     yield (id(owner), name), owner
 
 
