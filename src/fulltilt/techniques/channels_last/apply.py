@@ -48,7 +48,8 @@ class _Layout:
         for tensor in relaid:
             _lay_out(tensor, torch.channels_last)
         self._leftovers = Leftovers(module, _is_last, torch.Tensor.contiguous)
-        self._fitted: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._fitted: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+        """Optimizers with the state that was looked at: a checkpoint that is loaded brings another."""
         site.before_optimizer_step(self._fit_state)
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -96,9 +97,9 @@ class _Layout:
 
     def _fit_state(self, optimizer: torch.optim.Optimizer) -> None:
         """Lay out like its parameter what an optimizer has kept from before: fused kernels do not look at strides."""
-        if optimizer in self._fitted:
+        if self._fitted.get(optimizer) is optimizer.state:
             return
-        self._fitted.add(optimizer)
+        self._fitted[optimizer] = optimizer.state
         for parameter, state in optimizer.state.items():
             for value in state.values() if isinstance(state, dict) else ():
                 if isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape == parameter.shape:

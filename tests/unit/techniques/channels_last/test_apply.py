@@ -179,20 +179,25 @@ def test_checkpoints_load_in_both_directions(saver):
         torch.testing.assert_close(found[key], value)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["before the first step", "after it"])
 @pytest.mark.parametrize("fused", [False, True])
-def test_an_optimizer_resumed_from_a_checkpoint_updates_the_right_weights(fused):
+def test_an_optimizer_resumed_from_a_checkpoint_updates_the_right_weights(fused, late):
     """torch's fused kernels on the CPU walk through state and weights side by side, whatever their layout."""
 
     def updated(options=None):
         net = Net(view=False).eval()  # dropout draws in the order of memory
         optimizer = torch.optim.Adam(net.parameters(), lr=0.1, fused=fused)
-        optimizer.load_state_dict(copy.deepcopy(resumed))
+        if not late:
+            optimizer.load_state_dict(copy.deepcopy(resumed))
         with FakeSite(net, optimizer) as site:
             if options:
                 apply(site, options)
             torch.manual_seed(2)
-            net(torch.randn(2, 3, 4, 4)).sum().backward()
-            optimizer.step()
+            for _ in range(2):
+                net(torch.randn(2, 3, 4, 4)).sum().backward()
+                optimizer.step()
+                if late:
+                    optimizer.load_state_dict(copy.deepcopy(resumed))
         return net.conv.weight
 
     net = Net(view=False).eval()  # dropout draws in the order of memory
