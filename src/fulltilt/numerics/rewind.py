@@ -45,9 +45,15 @@ class Rewinder:
         self._changing: dict[bool, _Changing] = {}
         self._first: tuple[bool, list[tuple[Place, Any, Any]], list[tuple[Stream, Any]]] | None = None
 
+    @property
+    def is_learning(self) -> bool:
+        """Is the call that was begun the first in its mode?"""
+        return self._first is not None
+
     def before_call(self) -> Callable[[], None]:
         """A rewind point of now. Tell `call_succeeded()` when there was nothing to rewind."""
         module = self._module()
+        self._first = None
         if module is None:
             return streams_point()
         known = self._changing.get(module.training)

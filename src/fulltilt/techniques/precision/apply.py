@@ -7,6 +7,7 @@ in float32, and `.numpy()` works on what the model returns.
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from fulltilt.numerics.leftovers import Leftovers
 from fulltilt.numerics.nested import map_tensors, tensors_in
 from fulltilt.numerics.rewind import Rewinder
 from fulltilt.technique import Applied, NoEffect, Site
-from fulltilt.techniques.precision import finiteness, islands
+from fulltilt.techniques.precision import finiteness, islands, own_autocast
 from fulltilt.techniques.precision.loss_scaling import LossScaling
 from fulltilt.techniques.precision.spec import PrecisionOptions
 
 _HALF = (torch.float16, torch.bfloat16)
+_OWN_AUTOCAST = "opens an autocast region of its own"
 _SAMPLE_SIZE = 8
 """Parameters that are looked at in each call: to walk through all of them takes longer than a small step."""
 
@@ -77,31 +79,47 @@ class _Region:
         if self._must_not(device_type):
             return call(*args, **kwargs)
         rewind = self._rewinder.before_call()
+        watch = own_autocast.Watch() if self._rewinder.is_learning else None
         try:
-            output = self._cast_call(device_type, call, args, kwargs)
+            output = self._cast_call(device_type, call if watch is None else watch.around(call), args, kwargs)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # also an assertion of the script's about dtypes
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+            reason: str | None = _in_short(error)
         else:
-            if not self._rewinder.call_succeeded():
+            if watch is None:
                 return output
-            self._leftovers.find()
-            if self.dtype is torch.bfloat16 or finiteness.is_finite(output):
+            again = functools.partial(self._cast_call, device_type, call, args, kwargs)
+            reason = self._reason_against(module, output, watch, rewind, again)
+            if reason is None:
                 return output
-            rewind()
-            reason = finiteness.first_module(
-                module, lambda: self._cast_call(device_type, call, args, kwargs), str(self.dtype)
-            )
         rewind()
-        return self._call_again(reason, call, args, kwargs)
+        return self._call_again(str(reason), call, args, kwargs)
+
+    def _reason_against(
+        self,
+        module: nn.Module,
+        output: Any,
+        watch: own_autocast.Watch,
+        rewind: Callable[[], None],
+        again: Callable[[], Any],
+    ) -> str | None:
+        """What speaks against a first call that went through."""
+        self._rewinder.call_succeeded()
+        self._leftovers.find()
+        if watch.seen:
+            return _OWN_AUTOCAST
+        if self.dtype is torch.bfloat16 or finiteness.is_finite(output):
+            return None
+        rewind()
+        return finiteness.first_module(module, again, str(self.dtype))
 
     def _must_not(self, device_type: str) -> bool:
         """Has the script come to decide about the precision itself? Asked at each call: it may at any time."""
         if self._scaling is not None:
             self._scaling.look_for_closure()
             if self._scaling.given_up:
-                self._give_up(self._scaling.given_up)
+                self._give_up(f"back to float32, {self._scaling.given_up}")
                 return True
         if torch.is_autocast_enabled(device_type):
             self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
@@ -124,17 +142,23 @@ class _Region:
     def _call_again(self, reason: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in float32. An error of the script's own comes again, from here, and changes nothing."""
         output = call(*args, **kwargs)
-        if finiteness.MARK not in reason or finiteness.is_finite(output):
-            self._give_up(f"{self._name} cannot run in {self.dtype} ({reason})")
+        if reason == _OWN_AUTOCAST:
+            self._give_up(f"{self._name} {reason}, left as it is")
+        elif finiteness.MARK not in reason or finiteness.is_finite(output):
+            self._give_up(f"back to float32, {self._name} cannot run in {self.dtype} ({reason})")
         return output
 
     def _give_up(self, reason: str) -> None:
         self.given_up = reason
-        self._site.note(f"precision: back to float32, {reason}")
+        self._site.note(f"precision: {reason}")
 
 
 _regions: weakref.WeakKeyDictionary[nn.Module, _Region] = weakref.WeakKeyDictionary()
 """Modules that have their region: applying twice does nothing twice."""
+
+
+def _in_short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 
 def as_float32(output: Any, dtype: torch.dtype, *, given: Any) -> Any:

@@ -43,6 +43,8 @@ class LossScaling:
         self._depth = 0
         self._good_steps = 0
         self._overflowed = False
+        self._scale_of_the_script: Any = torch.amp.GradScaler.scale
+        torch.amp.GradScaler.scale = self._watching(self._scale_of_the_script)  # type: ignore[method-assign]
         site.around_backward(self.backward)
         site.before_optimizer_step(self.before_step)
         site.after_step(self.after_step)
@@ -58,7 +60,10 @@ class LossScaling:
 
     @classmethod
     def forget(cls) -> None:
-        """Start afresh with the next site."""
+        """Start afresh with the next site; torch as it was."""
+        scaling = cls._process() if cls._process is not None else None
+        if scaling is not None:
+            torch.amp.GradScaler.scale = scaling._scale_of_the_script  # type: ignore[method-assign]
         cls._process = None
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
@@ -79,6 +84,16 @@ class LossScaling:
             return call(tensors, self._scaled(tensors, gradients), *args, **kwargs)
         finally:
             self._depth -= 1
+
+    def _watching(self, original: Any) -> Any:
+        """A scaler that the script makes later: two of them would wait for each other after an overflow."""
+
+        def scale(scaler: Any, outputs: Any) -> Any:
+            if scaler.is_enabled() and not self.given_up:
+                self._stop("the script scales its loss itself")
+            return original(scaler, outputs)
+
+        return scale
 
     def look_for_closure(self) -> None:
         """Stop when an optimizer is in the middle of its step: it computes the loss itself, and what overflows there

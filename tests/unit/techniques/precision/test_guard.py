@@ -400,3 +400,55 @@ def test_clipped_and_skipped_updates_are_those_of_float32(options):
     assert False in executed
     for found, wanted in zip(net.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.01)
+
+
+class OpensItsOwn(Net):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x).float()
+
+
+class ClosesIt(Net):
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x)
+
+
+@OPTIONS
+def test_an_autocast_region_inside_of_the_model_is_the_scripts_business(options):
+    net = OpensItsOwn()
+    losses, notes, proof = under(options, net)
+    assert losses == train(OpensItsOwn())
+    assert net.norm.num_batches_tracked.item() == 2
+    assert notes == ["precision: OpensItsOwn#0 opens an autocast region of its own, left as it is"]
+    assert proof is None
+    assert under(options, ClosesIt())[2] is not None
+
+
+def test_a_scaler_that_the_script_makes_later_is_the_only_one():
+    """An overflow is skipped by the script's scaler, so that ours would never hear of it and never back off."""
+
+    def run(options=None):
+        net = Net().eval()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        with FakeSite(net, optimizer) as site:
+            if options:
+                apply(site, options)
+            train(net, num_steps=1)
+            scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+            for _ in range(4):
+                optimizer.zero_grad()
+                scaler.scale(net(torch.ones(4, 8)).square().sum()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        return list(net.parameters()), scaler.get_scale(), site.notes
+
+    before = torch.amp.GradScaler.scale
+    expected, expected_scale, _ = run()
+    parameters, scale, notes = run(FLOAT16)
+    assert scale == expected_scale
+    for found, wanted in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.01)
+    assert ["scales its loss itself" in note for note in notes] == [True]
+    LossScaling.forget()
+    assert torch.amp.GradScaler.scale is before
