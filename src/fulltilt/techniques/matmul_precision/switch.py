@@ -8,6 +8,7 @@ when the script sets one of the other two, ours goes back first, and the script 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -52,12 +53,17 @@ def _watching(name: str) -> Callable[..., Any]:
 
     def setter(*args: Any) -> Any:
         told = _given_back
-        if told is not None and _is_about_products(name, args):
+        if told is not None and _is_about_products(name, args) and _is_a_decision(sys._getframe(1).f_globals):
             turn_back()
             told("fp32_precision" if name == _NEWER_SETTER else "allow_tf32")
         return original(*args)
 
     return setter
+
+
+def _is_a_decision(caller: dict[str, Any]) -> bool:
+    """A script comes through `torch.backends`; the compiler puts back itself what it has found, at each compilation."""
+    return str(caller.get("__name__", "")).startswith("torch.backends")
 
 
 def _is_about_products(name: str, args: tuple[Any, ...]) -> bool:

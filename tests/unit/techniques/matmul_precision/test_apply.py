@@ -132,6 +132,17 @@ def test_switches_for_other_things_leave_ours_on():
 
 
 @pytest.mark.usefixtures("rounding")
+def test_a_compilation_leaves_it_on():
+    """The compiler saves and restores the settings by the same functions."""
+    site = FakeSite()
+    result = apply(site, MEDIUM)
+    torch.compile(lambda x: (x @ x).sum(), backend="eager")(torch.ones(2, 2))
+    torch._dynamo.reset()
+    assert result.engaged() is not None
+    assert site.notes == []
+
+
+@pytest.mark.usefixtures("rounding")
 def test_the_same_switch_in_the_scripts_hand_needs_no_help():
     site = FakeSite()
     result = apply(site, MEDIUM)
