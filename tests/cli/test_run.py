@@ -97,6 +97,25 @@ def test_a_recipe_is_applied_and_said_once(tmp_path, scripts):
     assert done.returncode == 0
 
 
+def test_a_script_that_dies_in_its_first_step_is_told_what_was_applied(tmp_path):
+    """A product of sparse and half-precision numbers has a forward pass, and no backward pass."""
+    (tmp_path / "recipe.yaml").write_text("techniques: {precision: {}}\n")
+    (tmp_path / "script.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(); self.layer = torch.nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n"
+        "        return torch.sparse.mm(torch.eye(4).to_sparse(), self.layer(x))\n"
+        "Net()(torch.ones(4, 4)).sum().backward()\n"
+    )
+    done = run(sys.executable, "-W", "ignore", str(tmp_path / "script.py"), recipe=tmp_path / "recipe.yaml")
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert "applied: precision (autocast to bfloat16" in said
+    assert "does not come without the recipe" in said
+
+
 def test_children_of_a_shell_script_are_reached(tmp_path, scripts):
     (tmp_path / "recipe.yaml").write_text("techniques: {fused_optimizer: {}}\n")
     (tmp_path / "go.sh").write_text(f'exec "{sys.executable}" "{scripts}/plain.py" 9\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import os
 from typing import Any
 
@@ -22,7 +23,6 @@ class Observer:
     def __init__(self) -> None:
         self.input_shapes: dict[int, set[Shapes]] = collections.defaultdict(set)
         self.autocast = ""
-        self.grad_scaler = False
         self.double_backward = False
         self.custom_functions: dict[str, None] = {}
         self.num_backwards = 0
@@ -92,12 +92,17 @@ def describe(site: TapSite, seen: Observer) -> SiteRecord:
         optimizers=tuple(_optimizer(name, optimizer, seen) for name, optimizer in site.optimizers.items()),
         loaders=tuple(_loader(loader) for loader in site.loaders),
         autocast_by_user=seen.autocast,
-        grad_scaler_by_user=seen.grad_scaler,
+        grad_scaler_by_user=_any_enabled_scaler(),
         double_backward=seen.double_backward,
         custom_functions=tuple(seen.custom_functions),
         backwards_per_step=seen.num_backwards / max(1, seen.num_steps),
         world_size=int(os.environ.get("WORLD_SIZE", "1") or 1),
     )
+
+
+def _any_enabled_scaler() -> bool:
+    """Does the script scale its loss? Asked once: it looks through all objects."""
+    return any(issubclass(type(found), torch.amp.GradScaler) and found.is_enabled() for found in gc.get_objects())
 
 
 def repeated_blocks(root: nn.Module) -> dict[str, list[tuple[str, nn.Module]]]:

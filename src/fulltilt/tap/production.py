@@ -60,9 +60,13 @@ class Production:
             return
         self._reported = True
         outcomes = self._session.applier.outcomes()
-        if self._session.clock.num_steps and os.environ.get("RANK", "0") == "0":
-            self._say(state_line(outcomes))
-            self._write_state(outcomes)
+        failure = getattr(sys, "last_value", None)  # set when an exception has ended the script
+        if os.environ.get("RANK", "0") != "0" or not (self._session.clock.num_steps or failure):
+            return
+        self._say(state_line(outcomes))
+        self._write_state(outcomes)
+        if failure is not None and any(outcome.outcome == "applied" for outcome in outcomes):
+            self._say("if the exception above does not come without the recipe, one of these is why: please report it")
 
     def _write_state(self, outcomes: tuple[AppliedRecord, ...]) -> None:
         if self._state_file:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from fulltilt.numerics.leftovers import Leftovers
 from fulltilt.numerics.nested import map_tensors
-from fulltilt.numerics.rewind import rewind_point
+from fulltilt.numerics.rewind import Rewinder
 from fulltilt.technique import Applied, NoEffect, Site
 from fulltilt.techniques.channels_last.spec import ChannelsLastOptions
 
@@ -38,8 +39,7 @@ class _Layout:
     def __init__(self, site: Site, name: str, module: nn.Module) -> None:
         self._site, self._name = site, name
         self._module = weakref.ref(module)
-        self._unproven = {True, False}
-        """Modes (training or not) in which no call has succeeded yet."""
+        self._rewinder = Rewinder(module)
         relaid = [tensor for tensor in _tensors(module) if _is_first(tensor)]
         self._tensors = [weakref.ref(tensor) for tensor in relaid]
         self.num_weights = len(self._tensors)
@@ -47,41 +47,63 @@ class _Layout:
         self.given_up = False
         for tensor in relaid:
             _lay_out(tensor, torch.channels_last)
+        self._leftovers = Leftovers(module, _is_last, torch.Tensor.contiguous)
+        self._fitted: weakref.WeakKeyDictionary[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
+        """Optimizers with the state that was looked at: a checkpoint that is loaded brings another."""
+        site.before_optimizer_step(self._fit_state)
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = self._module()
         if self.given_up or module is None:
             return call(*args, **kwargs)
-        if module.training in self._unproven:
-            return self._first_call(module, call, args, kwargs)
-        return self._relaid_call(call, args, kwargs)
-
-    def _relaid_call(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        output = call(*map_tensors(args, _channels_last), **map_tensors(kwargs, _channels_last))
-        self.num_calls += 1
-        return map_tensors(output, _channels_first)  # the script may take a view of it
-
-    def _first_call(self, module: nn.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        rewind = rewind_point(module)
+        rewind = self._rewinder.before_call()
         try:
             output = self._relaid_call(call, args, kwargs)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
-            rewind()
-            self._give_up(error)
-            return call(*args, **kwargs)  # an error of the script's own comes again, from here
-        self._unproven.discard(module.training)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        else:
+            if self._rewinder.call_succeeded():
+                self._leftovers.find()
+            return output
+        rewind()
+        return self._call_again(reason, call, args, kwargs)
+
+    def _relaid_call(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        output = call(*map_tensors(args, _channels_last), **map_tensors(kwargs, _channels_last))
+        self.num_calls += 1
+        self._leftovers.put_right()
+        return map_tensors(output, _channels_first)  # the script may take a view of it
+
+    def _call_again(self, reason: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call in the usual layout. An error of the script's own comes again, from here."""
+        self._lay_out_all(torch.contiguous_format)
+        try:
+            output = call(*args, **kwargs)
+        except Exception:
+            self._lay_out_all(torch.channels_last)
+            raise
+        self.given_up = True
+        self._site.note(f"channels_last: {self._name} does not take it, back to the usual layout ({reason})")
         return output
 
-    def _give_up(self, error: RuntimeError) -> None:
-        self.given_up = True
+    def _lay_out_all(self, memory_format: torch.memory_format) -> None:
         for reference in self._tensors:
             tensor = reference()
             if tensor is not None:
-                _lay_out(tensor, torch.contiguous_format)
-        first_line = str(error).partition("\n")[0]
-        self._site.note(f"channels_last: {self._name} does not take it, back to the usual layout ({first_line})")
+                _lay_out(tensor, memory_format)
+        self._fitted.clear()
+
+    def _fit_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """Lay out like its parameter what an optimizer has kept from before: fused kernels do not look at strides."""
+        if self._fitted.get(optimizer) is optimizer.state:
+            return
+        self._fitted[optimizer] = optimizer.state
+        for parameter, state in optimizer.state.items():
+            for value in state.values() if isinstance(state, dict) else ():
+                if isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape == parameter.shape:
+                    value.data = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _why_not(module: nn.Module) -> str | None:
@@ -121,9 +143,16 @@ def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _channels_first(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() == 4 and tensor.is_floating_point() and not tensor.is_contiguous():
-        return tensor.contiguous() if tensor.is_contiguous(memory_format=torch.channels_last) else tensor
-    return tensor
+    return tensor.contiguous() if _is_last(tensor) else tensor
+
+
+def _is_last(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.dim() == 4
+        and tensor.is_floating_point()
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 def _proof(layouts: list[_Layout]) -> str | None:

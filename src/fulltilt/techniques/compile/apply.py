@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.compile.double_backward import where_asked_for
 from fulltilt.techniques.compile.gate import Gate
 from fulltilt.techniques.compile.guard import GuardedUnit, Tally
 from fulltilt.techniques.compile.spec import CompileOptions
@@ -27,6 +28,9 @@ def apply(site: Site, options: CompileOptions) -> Applied | NoEffect:
     for name, module in roots.items():
         if is_compiled(module):
             return NoEffect(reason=f"{name} is compiled already")
+    place = where_asked_for()
+    if place is not None:
+        return NoEffect(reason=f"{place} asks for the graph of a gradient, and compiled code has no second derivative")
     units = list(units_of(roots, options.scope))
     if not units:
         return NoEffect(reason="no blocks of one class repeat in a ModuleList or Sequential")

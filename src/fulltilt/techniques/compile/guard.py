@@ -18,14 +18,11 @@ from torch._dynamo import trace_rules
 from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.utils import counters
 
-from fulltilt.numerics.rewind import rewind_point
 from fulltilt.techniques.compile import session
-from fulltilt.techniques.compile.gate import Gate
+from fulltilt.techniques.compile.gate import Gate, is_transformed
 
 MAX_COMPILATIONS = 8
 """Calls of one unit that may compile anew; after more, its shapes or arguments count as too varied."""
-_MAX_KINDS = 64
-"""Kinds of calls kept in mind; a unit with more is not watched for new ones."""
 _COMPILER_FOLDERS = ("/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "torchinductor_", "/triton/")
 
 
@@ -48,9 +45,8 @@ class GuardedUnit:
         self.tally = Tally(name)
         self._gate = gate
         self._note = note
-        self._num_units = num_units
+        self._limit = session.room_for(num_units, MAX_COMPILATIONS)
         self._num_compilations = 0
-        self._kinds: set[Any] = set()
         self._compiled: Callable[..., Any] | None = None
 
     def install(self, *, mode: str, dynamic: bool | None) -> None:
@@ -59,74 +55,64 @@ class GuardedUnit:
         entry = self.module._call_impl
         if trace_rules.check(self.module.forward):  # a class of torch.nn, whose frames the compiler skips
             entry = wrap_inline(entry)
-        self._compiled = torch.compile(entry, mode=None if mode == "default" else mode, dynamic=dynamic)
+        limit = session.limit_arguments(self._limit)
+        try:
+            self._compiled = torch.compile(entry, mode=None if mode == "default" else mode, dynamic=dynamic, **limit)
+        except Exception as error:  # it checks its arguments and the platform at once, all else at the first call
+            self._go_eager(_in_short(error))
+            return
         self.module._compiled_call_impl = self.call  # where `Module.compile` puts it: no copy or pickle takes it along
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The module's call: compiled while that works."""
-        if self._compiled is None or self._gate.closed or torch.compiler.is_compiling():
+        if is_transformed() or self._compiled is None or self._gate.closed:
             return self.module._call_impl(*args, **kwargs)
-        kind = self._kind(args, kwargs)
-        if kind in self._kinds or len(self._kinds) >= _MAX_KINDS:
-            return self._call_known(args, kwargs)
-        output = self._call_new(args, kwargs)
-        self._kinds.add(kind)
-        return output
-
-    def _call_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        frames, graphs = counters["frames"]["total"], counters["stats"]["unique_graphs"]
+        here = session.CompiledCall(self.module, self._limit)
         try:
-            return self._counted(args, kwargs)
+            with here:
+                output = self._compiled(*args, **kwargs)
         except Exception as error:
             if not is_compiler_error(error):
                 raise
-            self._fall_back(error)
-        return self.module._call_impl(*args, **kwargs)
+            failure = error
+        else:
+            self._gate.passed = True
+            self.tally.num_calls += 1
+            if counters["frames"]["total"] > frames:
+                self._count(counters["stats"]["unique_graphs"] - graphs)
+            return output
+        return self._call_again(failure, here.rewind, args, kwargs)
 
-    def _call_new(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that will compile: remember where it started, so that it can be made again."""
-        rewind = rewind_point(self.module)
-        try:
-            with session.room_for(self._num_units):
-                return self._counted(args, kwargs)
-        except Exception as error:
-            if not is_compiler_error(error):
-                raise
-            self._fall_back(error)
-        rewind()
-        return self.module._call_impl(*args, **kwargs)
-
-    def _counted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        assert self._compiled is not None
-        before = counters["stats"]["unique_graphs"]
-        with session.inside():
-            output = self._compiled(*args, **kwargs)
-        self.tally.num_calls += 1
-        self._count_graphs(counters["stats"]["unique_graphs"] - before)
+    def _call_again(
+        self, error: Exception, rewind: Callable[[], None] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The call once more, eager. An error of the script's own comes again, and the compiler was not to blame."""
+        if rewind is not None:
+            rewind()
+        output = self.module._call_impl(*args, **kwargs)
+        self._go_eager(_in_short(error))
         return output
 
-    def _count_graphs(self, new: int) -> None:
-        self.tally.num_graphs += new
-        self._num_compilations += new > 0
-        if new and self._num_compilations > MAX_COMPILATIONS:
+    def _count(self, new_graphs: int) -> None:
+        """Tried is counted like done: at its own limit the compiler stops, and only looks for what it has already."""
+        self.tally.num_graphs += new_graphs
+        self._num_compilations += 1
+        if self._num_compilations > MAX_COMPILATIONS:
             self._go_eager(f"it was compiled {self._num_compilations} times: its shapes or arguments vary too much")
-
-    def _fall_back(self, error: BaseException) -> None:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        self._go_eager(f"{type(error).__name__}: {' '.join(lines[:2])[:200]}")
 
     def _go_eager(self, reason: str) -> None:
         self.tally.fell_back = reason
         self._compiled = None
         self.module._compiled_call_impl = None
+        if not self.tally.num_calls:
+            session.release()
         self._note(f"compile: {self.tally.name} runs eager, {reason}")
 
-    def _kind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return (
-            self.module.training,
-            torch.is_grad_enabled(),
-            tuple(_shape_of(value) for value in args),
-            tuple((key, _shape_of(value)) for key, value in kwargs.items()),
-        )
+
+def _in_short(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])[:200]}"
 
 
 def is_compiler_error(error: BaseException) -> bool:
@@ -137,11 +123,3 @@ def is_compiler_error(error: BaseException) -> bool:
         return True
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and any(folder in frames[-1].filename for folder in _COMPILER_FOLDERS)
-
-
-def _shape_of(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.shape, value.dtype
-    if isinstance(value, tuple | list):
-        return tuple(_shape_of(item) for item in value)
-    return type(value)

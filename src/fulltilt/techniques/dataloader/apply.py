@@ -8,12 +8,10 @@ import shutil
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, _DatasetKind
 
-from fulltilt.numerics.nested import tensors_in
-from fulltilt.numerics.rewind import streams_point
 from fulltilt.technique import Applied, NoEffect, Site
-from fulltilt.techniques.dataloader import iterators
+from fulltilt.techniques.dataloader import copies, iterators, sample
 from fulltilt.techniques.dataloader.spec import DataloaderOptions
 
 _SHARED_MEMORY = "/dev/shm"
@@ -39,7 +37,7 @@ def apply(site: Site, options: DataloaderOptions) -> Applied | NoEffect:
 
 def why_not(loader: DataLoader[Any], options: DataloaderOptions) -> str | None:
     """Why the options do not fit this loader."""
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(loader.dataset, IterableDataset) or loader._dataset_kind != _DatasetKind.Map:
         return "an IterableDataset would be repeated by each worker"
     if isinstance(loader.dataset, TensorDataset) and not options.in_memory:
         return "the data lies in memory as tensors, workers would only copy it"
@@ -76,42 +74,46 @@ def _set(loader: DataLoader[Any], options: DataloaderOptions) -> str:
 
 
 def _process_reason(loader: DataLoader[Any], wanted: dict[str, Any]) -> str | None:
-    if multiprocessing.get_start_method() != "fork" and not _can_be_pickled(loader):
+    if _start_method(loader) != "fork" and not _can_be_pickled(loader):
         return "the dataset cannot be pickled, and workers are not forked here"
-    sample = _sample(loader)
-    if any(tensor.device.type not in ("cpu", "meta") for tensor in sample):
+    seen = sample.look(loader)
+    if any(tensor.device.type not in ("cpu", "meta") for tensor in (*seen.tensors, *seen.collated)):
         return "the dataset returns tensors on a device, which worker processes cannot make"
-    sample_bytes = sum(tensor.numel() * tensor.element_size() for tensor in sample)
-    needed = sample_bytes * (loader.batch_size or 1) * wanted["num_workers"] * wanted["prefetch_factor"]
+    if seen.counters:
+        return (
+            f"the dataset counts while it is read ({', '.join(seen.counters)}), and workers would each count their own"
+        )
+    return _shared_memory_reason(loader, wanted, seen) or copies.why_not(
+        sample.nested(loader.dataset), wanted["num_workers"]
+    )
+
+
+def _shared_memory_reason(loader: DataLoader[Any], wanted: dict[str, Any], seen: sample.Sample) -> str | None:
+    sample_bytes = sum(tensor.numel() * tensor.element_size() for tensor in seen.tensors)
+    needed = sample_bytes * _batch_size(loader) * wanted["num_workers"] * wanted["prefetch_factor"]
     free = _free_shared_memory()
-    if free is not None and needed > free * _SHARE_OF_SHARED_MEMORY:
-        return f"batches of all workers need {needed / 2**20:.0f} MiB of {_SHARED_MEMORY}, {free / 2**20:.0f} are free"
-    return None
+    if free is None or needed <= free * _SHARE_OF_SHARED_MEMORY:
+        return None
+    return f"batches of all workers need {needed / 2**20:.0f} MiB of {_SHARED_MEMORY}, {free / 2**20:.0f} are free"
 
 
-def _sample(loader: DataLoader[Any]) -> list[torch.Tensor]:
-    """The tensors of one sample; none where the dataset does not go by numbers. No random stream moves on.
-
-    A dataset that opens its file at the first sample must do so in each worker: what it has opened here is forgotten,
-    or all workers would share one descriptor with one position.
-    """
-    restore = streams_point()
-    attributes = [(dataset, dict(vars(dataset))) for dataset in _nested(loader.dataset) if hasattr(dataset, "__dict__")]
+def _batch_size(loader: DataLoader[Any]) -> int:
+    """Of a loader with a batch sampler of the script's own: the average."""
+    if loader.batch_size is not None:
+        return loader.batch_size
     try:
-        return tensors_in(loader.dataset[0])
-    except Exception:  # a dataset of its own kind: the trial will tell
-        return []
-    finally:
-        restore()
-        for dataset, before in attributes:
-            dataset.__dict__.clear()
-            dataset.__dict__.update(before)
+        return -(-len(loader.dataset) // len(loader.batch_sampler))  # type: ignore[arg-type]
+    except (TypeError, ZeroDivisionError):
+        return 1
 
 
-def _nested(dataset: Any) -> list[Any]:
-    """The dataset and those that it wraps (Subset, ConcatDataset)."""
-    inner = [*getattr(dataset, "datasets", ()), *filter(None, [getattr(dataset, "dataset", None)])]
-    return [dataset, *(found for wrapped in inner for found in _nested(wrapped))]
+def _start_method(loader: DataLoader[Any]) -> str:
+    """How its workers would be started. Asked so that the script may still choose another method afterwards."""
+    context: Any = loader.multiprocessing_context
+    if context is not None:
+        return str(context.get_start_method())
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
 
 
 def _can_be_pickled(loader: DataLoader[Any]) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim.optimizer import _default_to_fused_or_foreach
 
 Group = dict[str, Any]
+_COMPILED_CALL = os.path.join("torch", "_dynamo", "eval_frame.py")
+"""The file whose functions stand between a call of compiled code and that code."""
 
 
 def implementing_class(optimizer: torch.optim.Optimizer) -> type | None:
@@ -31,6 +36,8 @@ def why_not(optimizer: torch.optim.Optimizer, implementation: str) -> str | None
         return "not a torch.optim optimizer, or with a step() of its own"
     if implementation not in inspect.signature(cls.__init__).parameters:
         return f"{cls.__name__} has no {implementation} implementation"
+    if _is_inside_compiled_code():
+        return "the script compiles its step"
     return (
         _used_already(optimizer, implementation)
         or _tensor_reason(optimizer)
@@ -54,6 +61,16 @@ def _plain_step(cls: Any) -> Callable[..., Any]:
     """`step` without the wrappers that torch puts around it when an optimizer is made."""
     step: Callable[..., Any] = inspect.unwrap(cls.step)
     return step
+
+
+def _is_inside_compiled_code() -> bool:
+    """Does `torch.compile` run the code that makes this step? Asked in the step itself."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_COMPILED_CALL):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _used_already(optimizer: torch.optim.Optimizer, implementation: str) -> str | None:
@@ -113,7 +130,7 @@ def _throw_away(optimizer: torch.optim.Optimizer, cls: Any, implementation: str)
 def _tiny_group(group: Group, state_of: Any, tiny_state: dict[torch.Tensor, Any], implementation: str) -> Group:
     settings = {key: value for key, value in group.items() if key not in ("params", "param_names")}
     settings = {key: v.detach().clone() if isinstance(v, torch.Tensor) else v for key, v in settings.items()}
-    kinds = {(p.dtype, p.device, None if p.grad is None else p.grad.dtype): p for p in group["params"]}
+    kinds = {(p.dtype, p.device, p.numel() == 1, None if p.grad is None else p.grad.dtype): p for p in group["params"]}
     parameters = []
     for parameter in kinds.values():
         tiny = _tiny(parameter)
@@ -130,9 +147,10 @@ def flags_of(implementation: str) -> dict[str, bool]:
 
 
 def _tiny(parameter: torch.Tensor) -> torch.Tensor:
-    tiny = torch.ones(2, dtype=parameter.dtype, device=parameter.device)
+    shape = parameter.shape if parameter.numel() == 1 else (2,)
+    tiny = torch.ones(shape, dtype=parameter.dtype, device=parameter.device)
     if parameter.grad is not None:
-        tiny.grad = torch.ones(2, dtype=parameter.grad.dtype, device=parameter.grad.device)
+        tiny.grad = torch.ones(shape, dtype=parameter.grad.dtype, device=parameter.grad.device)
     return tiny
 
 

@@ -43,8 +43,9 @@ class SwitchedStep:
         if not self._fits(parameters):
             return
         for group in optimizer.param_groups:
-            self._own_flags.append((group, {key: group[key] for key in self._flags if key in group}))
-            group.update(self._flags)
+            own = {key: group[key] for key in self._flags if key in group}  # RMSprop knows nothing of `fused`
+            self._own_flags.append((group, own))
+            group.update({key: self._flags[key] for key in own})
         if self._evidence is not None:
             self._evidence.watch()
 

@@ -1,8 +1,6 @@
 """Precision of float32 products in the worker.
 
-One switch is used, `torch.set_float32_matmul_precision`, which every torch since 1.12 has. The newer per-backend
-switches must not be mixed with it (pytorch/pytorch#166387). Convolutions on CUDA are in TensorFloat32 by torch's own
-default.
+Convolutions on CUDA are in TensorFloat32 by torch's own default.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.matmul_precision import switch
 from fulltilt.techniques.matmul_precision.spec import MatmulPrecisionOptions
 
 _FLOAT32_ERROR = 2.0**-15
@@ -21,12 +20,15 @@ def apply(site: Site, options: MatmulPrecisionOptions) -> Applied | NoEffect:
 
     On CUDA that is looked at later: a context made at import would be in the way of forked workers.
     """
-    before = torch.get_float32_matmul_precision()
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # only after torch was imported: applied from the script itself
+        return NoEffect(reason="the script has set the precision of products by fp32_precision")
     if before == options.precision:
         return NoEffect(reason=f"the precision is {before} already")
-    torch.set_float32_matmul_precision(options.precision)
+    switch.turn(options.precision, lambda name: site.note(f"matmul_precision: the script sets {name}, left to it"))
     if not torch.cuda.is_available() and not products_are_rounded("cpu"):
-        torch.set_float32_matmul_precision(before)
+        switch.turn_back(before)
         return NoEffect(reason=f"{options.precision!r} changes no product on this CPU")
     return Applied(detail=f"float32 products at {options.precision!r}", engaged=lambda: _proof(options.precision))
 

@@ -7,6 +7,7 @@ in float32, and `.numpy()` works on what the model returns.
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable
@@ -15,14 +16,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from fulltilt.numerics.leftovers import Leftovers
 from fulltilt.numerics.nested import map_tensors, tensors_in
-from fulltilt.numerics.rewind import rewind_point
+from fulltilt.numerics.rewind import Rewinder
 from fulltilt.technique import Applied, NoEffect, Site
-from fulltilt.techniques.precision import islands
+from fulltilt.techniques.precision import finiteness, islands, own_autocast
 from fulltilt.techniques.precision.loss_scaling import LossScaling
 from fulltilt.techniques.precision.spec import PrecisionOptions
 
 _HALF = (torch.float16, torch.bfloat16)
+_OWN_AUTOCAST = "opens an autocast region of its own"
+_SAMPLE_SIZE = 8
+"""Parameters that are looked at in each call: to walk through all of them takes longer than a small step."""
 
 
 def apply(site: Site, options: PrecisionOptions) -> Applied | NoEffect:
@@ -32,14 +37,18 @@ def apply(site: Site, options: PrecisionOptions) -> Applied | NoEffect:
     fitting = {name: module for name, module in site.modules.items() if reasons[name] is None}
     if not fitting:
         return NoEffect(reason="; ".join(dict.fromkeys(reason for reason in reasons.values() if reason)) or "no model")
+    scaling = None
     if dtype is torch.float16:
-        reason = _start_scaling(site, fitting)
+        reason = _why_no_scaling(site)
         if reason is not None:
             return NoEffect(reason=reason)
+        scaling = LossScaling.of_process(site)
+        for module in fitting.values():
+            scaling.watch(module.parameters())
     islands.install(site.note)
     regions = []
     for name, module in fitting.items():
-        region = _regions[module] = _Region(site, name, module, dtype)
+        region = _regions[module] = _Region(site, name, module, dtype, scaling)
         site.around(module, region.call)
         regions.append(region)
     return Applied(detail=f"autocast to {options.dtype} around {', '.join(fitting)}", engaged=lambda: _proof(regions))
@@ -48,61 +57,108 @@ def apply(site: Site, options: PrecisionOptions) -> Applied | NoEffect:
 class _Region:
     """The autocast region of one root module."""
 
-    def __init__(self, site: Site, name: str, module: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(
+        self, site: Site, name: str, module: nn.Module, dtype: torch.dtype, scaling: LossScaling | None
+    ) -> None:
         self.module = weakref.ref(module)
         self.dtype = dtype
-        self._site, self._name = site, name
+        self._site, self._name, self._scaling = site, name, scaling
         self._cache = not _cache_loses_gradients()
-        self._unproven = {True, False}
-        """Modes (training or not) in which no call has succeeded yet."""
+        self._rewinder = Rewinder(module)
+        self._leftovers = Leftovers(module, lambda tensor: tensor.dtype is dtype, torch.Tensor.float)
+        parameters = list(module.parameters())
+        self._some = [weakref.ref(parameter) for parameter in parameters[:: max(1, len(parameters) // _SAMPLE_SIZE)]]
         self.num_calls = 0
         self.given_up = ""
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module = self.module()
-        if module is None:
+        if module is None or self.given_up:
             return call(*args, **kwargs)
         device_type = _device_type(module)
-        if self.given_up or self._is_the_scripts(module, device_type):
+        if self._must_not(device_type):
             return call(*args, **kwargs)
-        if module.training in self._unproven:
-            return self._first_call(module, device_type, call, args, kwargs)
-        return self._cast_call(device_type, call, args, kwargs)
+        rewind = self._rewinder.before_call()
+        watch = own_autocast.Watch() if self._rewinder.is_learning else None
+        try:
+            output = self._cast_call(device_type, call if watch is None else watch.around(call), args, kwargs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # also an assertion of the script's about dtypes
+            reason: str | None = _in_short(error)
+        else:
+            if watch is None:
+                return output
+            again = functools.partial(self._cast_call, device_type, call, args, kwargs)
+            reason = self._reason_against(module, output, watch, rewind, again)
+            if reason is None:
+                return output
+        rewind()
+        return self._call_again(str(reason), call, args, kwargs)
 
-    def _is_the_scripts(self, module: nn.Module, device_type: str) -> bool:
+    def _reason_against(
+        self,
+        module: nn.Module,
+        output: Any,
+        watch: own_autocast.Watch,
+        rewind: Callable[[], None],
+        again: Callable[[], Any],
+    ) -> str | None:
+        """What speaks against a first call that went through."""
+        self._rewinder.call_succeeded()
+        self._leftovers.find()
+        if watch.seen:
+            return _OWN_AUTOCAST
+        if self.dtype is torch.bfloat16 or finiteness.is_finite(output):
+            return None
+        rewind()
+        return finiteness.first_module(module, again, str(self.dtype))
+
+    def _must_not(self, device_type: str) -> bool:
         """Has the script come to decide about the precision itself? Asked at each call: it may at any time."""
+        if self._scaling is not None:
+            self._scaling.look_for_closure()
+            if self._scaling.given_up:
+                self._give_up(f"back to float32, {self._scaling.given_up}")
+                return True
         if torch.is_autocast_enabled(device_type):
             self._site.note(f"precision: {self._name} is called inside the script's own autocast, left as it is")
             return True
-        if any(parameter.dtype in _HALF for parameter in module.parameters()):
+        if any(parameter.dtype in _HALF for parameter in self._sample()):
             self._site.note(f"precision: the script has put {self._name} into half precision, left as it is")
             return True
         return False
+
+    def _sample(self) -> list[torch.Tensor]:
+        return [parameter for reference in self._some if (parameter := reference()) is not None]
 
     def _cast_call(self, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with torch.autocast(device_type, dtype=self.dtype, cache_enabled=self._cache):
             output = call(*args, **kwargs)
         self.num_calls += 1
+        self._leftovers.put_right()
         return as_float32(output, self.dtype, given=(args, kwargs))
 
-    def _first_call(self, module: nn.Module, device_type: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        rewind = rewind_point(module)
-        try:
-            output = self._cast_call(device_type, call, args, kwargs)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, TypeError) as error:
-            rewind()
-            output = call(*args, **kwargs)  # an error of the script's own comes again, from here
-            self.given_up = f"{type(error).__name__}: {error}"
-            self._site.note(f"precision: {self._name} cannot run in {self.dtype}, back to float32 ({self.given_up})")
-            return output
-        self._unproven.discard(module.training)
+    def _call_again(self, reason: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call in float32. An error of the script's own comes again, from here, and changes nothing."""
+        output = call(*args, **kwargs)
+        if reason == _OWN_AUTOCAST:
+            self._give_up(f"{self._name} {reason}, left as it is")
+        elif finiteness.MARK not in reason or finiteness.is_finite(output):
+            self._give_up(f"back to float32, {self._name} cannot run in {self.dtype} ({reason})")
         return output
+
+    def _give_up(self, reason: str) -> None:
+        self.given_up = reason
+        self._site.note(f"precision: {reason}")
 
 
 _regions: weakref.WeakKeyDictionary[nn.Module, _Region] = weakref.WeakKeyDictionary()
 """Modules that have their region: applying twice does nothing twice."""
+
+
+def _in_short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 
 def as_float32(output: Any, dtype: torch.dtype, *, given: Any) -> Any:
@@ -161,16 +217,12 @@ def _cache_loses_gradients() -> bool:
         return not (one @ weight).requires_grad
 
 
-def _start_scaling(site: Site, modules: dict[str, nn.Module]) -> str | None:
-    """Begin loss scaling, or say why it cannot be."""
+def _why_no_scaling(site: Site) -> str | None:
     for found in gc.get_objects():
         if issubclass(type(found), torch.amp.GradScaler) and found.is_enabled():
             return "the script scales its loss itself"
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in site.optimizers.values()):
         return "an optimizer evaluates the loss several times a step (closure)"
-    scaling = LossScaling.of_process(site)
-    for module in modules.values():
-        scaling.watch(module.parameters())
     return None
 
 

@@ -34,11 +34,17 @@ class LossScaling:
     def __init__(self, site: Site) -> None:
         self.scale = INITIAL_SCALE
         self.num_skipped = 0
+        self.given_up = ""
+        """Why the models are to go on in float32."""
         self._site = site
+        self._stepping: weakref.ref[torch.optim.Optimizer] | None = None
+        self._noticed: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._watched = WeakIdKeyDictionary()
         self._depth = 0
         self._good_steps = 0
         self._overflowed = False
+        self._scale_of_the_script: Any = torch.amp.GradScaler.scale
+        torch.amp.GradScaler.scale = self._watching(self._scale_of_the_script)  # type: ignore[method-assign]
         site.around_backward(self.backward)
         site.before_optimizer_step(self.before_step)
         site.after_step(self.after_step)
@@ -54,7 +60,10 @@ class LossScaling:
 
     @classmethod
     def forget(cls) -> None:
-        """Start afresh with the next site."""
+        """Start afresh with the next site; torch as it was."""
+        scaling = cls._process() if cls._process is not None else None
+        if scaling is not None:
+            torch.amp.GradScaler.scale = scaling._scale_of_the_script  # type: ignore[method-assign]
         cls._process = None
 
     def watch(self, leaves: Iterable[torch.Tensor]) -> None:
@@ -65,6 +74,7 @@ class LossScaling:
 
     def backward(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call with its first gradients scaled. A backward inside a backward is in scaled values already."""
+        self.look_for_closure()
         if self._depth or self.scale == 1.0:
             return call(*args, **kwargs)
         tensors, gradients, args, kwargs = _taken_apart(args, kwargs)
@@ -75,16 +85,37 @@ class LossScaling:
         finally:
             self._depth -= 1
 
+    def _watching(self, original: Any) -> Any:
+        """A scaler that the script makes later: two of them would wait for each other after an overflow."""
+
+        def scale(scaler: Any, outputs: Any) -> Any:
+            if scaler.is_enabled() and not self.given_up:
+                self._stop("the script scales its loss itself")
+            return original(scaler, outputs)
+
+        return scale
+
+    def look_for_closure(self) -> None:
+        """Stop when an optimizer is in the middle of its step: it computes the loss itself, and what overflows there
+        would be in the weights."""
+        if self._stepping is not None and not self.given_up:
+            self._stop("an optimizer computes the loss inside of its step (closure), where overflows cannot be skipped")
+
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the step of `optimizer` do nothing when its gradients are not finite."""
+        if self.given_up:
+            return
         if isinstance(optimizer, torch.optim.LBFGS):
             self._stop("an L-BFGS optimizer needs exact values of the loss")
             return
+        self._step_begins(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if not parameters or _all_finite([p.grad for p in parameters]):
             return
         self._overflowed = True
         self.num_skipped += 1
+        if self.scale * BACKOFF_FACTOR < 1.0:
+            self._culprit = self._first_not_finite(parameters)
         _hide_gradients(optimizer, parameters)
 
     def after_step(self, num_steps: int) -> None:
@@ -93,7 +124,7 @@ class LossScaling:
             self.scale *= BACKOFF_FACTOR
             self._good_steps, self._overflowed = 0, False
             if self.scale < 1.0:
-                self._site.note("precision: gradients are not finite at any loss scale; use bfloat16 or float32")
+                self._stop(f"the gradient of {self._culprit} is not finite at any loss scale")
             return
         self._good_steps += 1
         if self._good_steps >= GROWTH_INTERVAL and self.scale > 1.0:
@@ -119,9 +150,28 @@ class LossScaling:
             return torch.full_like(tensor, self.scale)
         return None  # torch then raises its own error
 
+    _culprit = "a parameter"
+
+    def _first_not_finite(self, parameters: list[torch.Tensor]) -> str:
+        names = {
+            id(p): f"{root}.{n}" for root, module in self._site.modules.items() for n, p in module.named_parameters()
+        }
+        bad = (p for p in parameters if not _all_finite([p.grad]))
+        return next((names.get(id(parameter), "a parameter") for parameter in bad), "a parameter")
+
+    def _step_begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """A backward pass until the step's end is that of a closure."""
+        self._stepping = weakref.ref(optimizer)
+        if optimizer not in self._noticed:
+            self._noticed.add(optimizer)
+            optimizer.register_step_post_hook(self._step_ended)
+
+    def _step_ended(self, *_: Any) -> None:
+        self._stepping = None
+
     def _stop(self, reason: str) -> None:
         self.scale = 1.0
-        self._site.note(f"precision: loss scaling stopped, {reason}")
+        self.given_up = reason
 
 
 def _taken_apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, tuple[Any, ...], dict[str, Any]]:

@@ -1,5 +1,4 @@
 import copy
-import functools
 import gc
 import os
 import subprocess
@@ -12,7 +11,6 @@ import torch._dynamo.config
 import torch._functorch.config
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.utils import counters
 
 from fulltilt.technique import Applied, NoEffect
 from fulltilt.techniques.compile import session
@@ -49,28 +47,6 @@ class Net(nn.Module):
 def make(num_blocks=2):
     torch.manual_seed(0)
     return Net(num_blocks)
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    donated_buffer = torch._functorch.config.donated_buffer
-    torch._dynamo.reset()
-    counters.clear()
-    yield
-    torch._dynamo.reset()
-    torch._functorch.config.donated_buffer = donated_buffer
-
-
-@pytest.fixture
-def use_backend(monkeypatch):
-    """Compile by another backend than inductor."""
-    real = torch.compile
-
-    def use(backend):
-        monkeypatch.setattr(torch, "compile", functools.partial(real, backend=backend))
-
-    use("aot_eager")
-    return use
 
 
 def fails(graph, inputs):

@@ -4,6 +4,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fulltilt.technique import Applied, NoEffect
 from fulltilt.techniques.dataloader import apply as module
+from fulltilt.techniques.dataloader import sample
 from fulltilt.techniques.dataloader.apply import apply
 from fulltilt.techniques.dataloader.spec import DataloaderOptions
 from fulltilt.testing.fake_site import FakeSite
@@ -96,7 +97,7 @@ def test_samples_on_a_device_are_a_reason(monkeypatch):
     class OnDevice:
         device = torch.device("cuda")
 
-    monkeypatch.setattr(module, "_sample", lambda loader: [OnDevice()])
+    monkeypatch.setattr(module.sample, "look", lambda loader: sample.Sample(tensors=(OnDevice(),)))
     assert "on a device" in apply(FakeSite(loaders=loader()), DataloaderOptions(num_workers=1)).reason
 
 
@@ -107,7 +108,7 @@ def test_too_little_shared_memory_is_a_reason(monkeypatch):
 
 
 def test_a_dataset_that_cannot_be_pickled_is_a_reason_where_workers_are_not_forked(monkeypatch):
-    monkeypatch.setattr(module.multiprocessing, "get_start_method", lambda: "spawn")
+    monkeypatch.setattr(module.multiprocessing, "get_start_method", lambda allow_none: "spawn")
     found = DataLoader(Numbers(), collate_fn=lambda batch: batch)
     assert "pickled" in apply(FakeSite(loaders=found), DataloaderOptions(num_workers=1)).reason
 
@@ -125,9 +126,7 @@ class _OpensAtFirstSample(torch.utils.data.Dataset):
 
 
 def test_what_a_dataset_opens_at_its_first_sample_is_left_to_the_workers():
-    from fulltilt.techniques.dataloader.apply import _sample
-
     inner = _OpensAtFirstSample()
     loader = torch.utils.data.DataLoader(torch.utils.data.Subset(inner, range(4)))
-    assert len(_sample(loader)) == 1
+    assert len(sample.look(loader).tensors) == 1
     assert "handle" not in vars(inner)
