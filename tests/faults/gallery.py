@@ -17,11 +17,13 @@ import faults.wrong.precision
 import faults.wrong.randomness  # noqa: F401
 from faults.change import FAULTS, HARMLESS
 from fulltilt.technique import Spec
+from fulltilt.techniques import spec_of
 
 
 def find(name: str) -> Spec:
-    """The spec of the change of this name."""
-    return (FAULTS | HARMLESS)[name].spec
+    """The spec of the change of this name, or of the technique."""
+    changes = FAULTS | HARMLESS
+    return changes[name].spec if name in changes else spec_of(name)
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,11 @@ def streams_point() -> Callable[[], None]:
     return _point([], _streams())
 
 
+def streams_fingerprint() -> tuple[Any, ...]:
+    """Equal before and after something that has drawn no random number."""
+    return tuple(stream.fingerprint(stream.get()) for stream in _streams())
+
+
 class Rewinder:
     """Rewind points for call after call of one module, at the price of what its calls really change.
 

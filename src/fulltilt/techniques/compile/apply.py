@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fulltilt.technique import Applied, NoEffect, Site
+from fulltilt.techniques.compile import session
 from fulltilt.techniques.compile.double_backward import where_asked_for
 from fulltilt.techniques.compile.gate import Gate
 from fulltilt.techniques.compile.guard import GuardedUnit, Tally
@@ -36,6 +37,8 @@ def apply(site: Site, options: CompileOptions) -> Applied | NoEffect:
         return NoEffect(reason="no blocks of one class repeat in a ModuleList or Sequential")
     gates = {name: Gate(name, site.note) for name in roots}
     guards = [GuardedUnit(unit.name, unit.module, gates[unit.root], site.note, len(units)) for unit in units]
+    if site.tie_draws:
+        session.tie_draws()
     for guard in guards:
         guard.install(mode=options.mode, dynamic=options.dynamic)
     for name, gate in gates.items():

@@ -28,6 +28,7 @@ from fulltilt.numerics.rewind import rewind_point
 _LIMIT_IS_AN_ARGUMENT = "recompile_limit" in inspect.signature(torch.compile).parameters
 _donated_buffer = True
 _num_prepared = 0
+_tie_draws = False
 
 
 class _OpenCalls(threading.local):
@@ -49,6 +50,12 @@ def prepare() -> None:
         _donated_buffer = functorch_config.donated_buffer
     _num_prepared += 1
     functorch_config.donated_buffer = False
+
+
+def tie_draws() -> None:
+    """From here on compiled code draws the random numbers that eager code would: its numbers are to be compared."""
+    global _tie_draws
+    _tie_draws = True
 
 
 def release() -> None:
@@ -107,7 +114,14 @@ def _started(*_: Any) -> None:
         _during_compilation.enter_context(warnings.catch_warnings())  # the compiler's remarks are not the script's
         warnings.simplefilter("ignore")
         _during_compilation.enter_context(dynamo_config.patch(skip_nnmodule_hook_guards=False))
+        if _tie_draws:
+            _during_compilation.enter_context(_inductor_config().patch(fallback_random=True))
         _during_compilation.enter_context(functorch_config.patch(force_non_lazy_backward_lowering=True))
+
+
+def _inductor_config() -> Any:
+    """Imported late: it takes a second."""
+    return importlib.import_module("torch._inductor.config")
 
 
 def _ended(*_: Any) -> None:

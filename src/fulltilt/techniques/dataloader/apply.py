@@ -24,7 +24,7 @@ def apply(site: Site, options: DataloaderOptions) -> Applied | NoEffect:
     reasons: list[str] = []
     tallies = []
     for loader in site.loaders:
-        reason = why_not(loader, options)
+        reason = why_not(loader, options, tie_draws=site.tie_draws)
         if reason is not None:
             reasons.append(reason)
             continue
@@ -35,8 +35,8 @@ def apply(site: Site, options: DataloaderOptions) -> Applied | NoEffect:
     return Applied(detail="; ".join(dict.fromkeys(done)), engaged=lambda: _proof(tallies))
 
 
-def why_not(loader: DataLoader[Any], options: DataloaderOptions) -> str | None:
-    """Why the options do not fit this loader."""
+def why_not(loader: DataLoader[Any], options: DataloaderOptions, *, tie_draws: bool = False) -> str | None:
+    """Why the options do not fit this loader, or would draw other random numbers where it is asked not to."""
     if isinstance(loader.dataset, IterableDataset) or loader._dataset_kind != _DatasetKind.Map:
         return "an IterableDataset would be repeated by each worker"
     if isinstance(loader.dataset, TensorDataset) and not options.in_memory:
@@ -46,6 +46,8 @@ def why_not(loader: DataLoader[Any], options: DataloaderOptions) -> str | None:
         return "the loader is like that already"
     if not wanted["num_workers"] or wanted["num_workers"] == loader.num_workers:
         return None
+    if tie_draws and sample.look(loader).draws:
+        return "samples are drawn at random, by each worker from a stream of its own"
     return _process_reason(loader, wanted)
 
 

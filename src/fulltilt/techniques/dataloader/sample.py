@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from fulltilt.numerics.nested import tensors_in
-from fulltilt.numerics.rewind import streams_point
+from fulltilt.numerics.rewind import streams_fingerprint, streams_point
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class Sample:
     tensors: tuple[torch.Tensor, ...] = ()
     collated: tuple[torch.Tensor, ...] = ()
     """Tensors of a batch of two."""
+    draws: bool = False
+    """Random numbers, which workers would draw from streams of their own."""
     counters: tuple[str, ...] = ()
     """Numbers that the dataset keeps and changes while it is read."""
 
@@ -29,12 +31,13 @@ def look(loader: DataLoader[Any]) -> Sample:
     A dataset that opens its file at the first sample must do so in each worker: what it has opened here is forgotten,
     or all workers would share one descriptor with one position.
     """
-    restore = streams_point()
+    restore, before_it = streams_point(), streams_fingerprint()
     attributes = [(dataset, dict(vars(dataset))) for dataset in nested(loader.dataset) if hasattr(dataset, "__dict__")]
     try:
         sample = loader.dataset[0]
         return Sample(
             tensors=tuple(tensors_in(sample)),
+            draws=streams_fingerprint() != before_it,
             collated=_collated(loader, sample),
             counters=tuple(name for dataset, before in attributes for name in _counters(before, vars(dataset))),
         )
