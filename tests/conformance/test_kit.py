@@ -1,5 +1,6 @@
 """The kit itself finds techniques that break a promise."""
 
+import dataclasses
 import sys
 import types
 from collections.abc import Callable
@@ -96,6 +97,21 @@ def test_a_broken_promise_is_found(
 ) -> None:
     with pytest.raises(Nonconformance, match=message):
         check(spec_with(apply), Options(), make)
+
+
+def test_other_draws_where_the_scripts_own_are_asked_for_are_found(spec_with: Callable[..., Spec]) -> None:
+    def reseed(site: Site, options: Any) -> Applied:
+        torch.manual_seed(1)
+        return Applied(detail="draws otherwise")
+
+    def make_with_dropout() -> Script:
+        script = make()
+        script.model.append(nn.Dropout())
+        return script
+
+    spec = dataclasses.replace(spec_with(reseed), changes_draws=True)
+    with pytest.raises(Nonconformance, match="with the script's draws"):
+        conformance.check_draws_the_same_numbers_where_asked(spec, Options(), make_with_dropout)
 
 
 def test_a_missing_card_is_found(spec_with: Callable[..., Spec], monkeypatch: pytest.MonkeyPatch) -> None:

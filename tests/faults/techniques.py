@@ -38,7 +38,6 @@ TECHNIQUES = {
         technique("fused_optimizer", "transformer"),
         technique("precision", "images"),
         technique("channels_last", "images"),
-        technique("dataloader", "images"),
         technique("gc_freeze", "stream"),
     )
 }

@@ -216,7 +216,8 @@ class EvidenceCollector:
                 if parameter.is_floating_point():
                     self._perturbed.add(id(parameter))
                     noise = torch.rand(parameter.shape, generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
-                    parameter.mul_((1 + noise * self.request.perturb_relative).to(parameter))
+                    whole = torch.rand((), generator=generator, dtype=torch.float64, device="cpu") * 2 - 1
+                    parameter.mul_((1 + (noise + whole) * self.request.perturb_relative).to(parameter))
 
     def _perturb_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         """Rounding in a backward pass is relative to the terms of a sum, not to the sum: where they cancel (the bias of

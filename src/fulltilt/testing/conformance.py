@@ -69,7 +69,14 @@ MakeScript = Callable[[], Script]
 Check = Callable[[Spec, Any, MakeScript], None]
 
 
-def run(script: Script, spec: Spec | None = None, options: Any = None, num_steps: int = NUM_STEPS) -> Run:
+def run(
+    script: Script,
+    spec: Spec | None = None,
+    options: Any = None,
+    num_steps: int = NUM_STEPS,
+    *,
+    tie_draws: bool = False,
+) -> Run:
     """Train for `num_steps` steps, with the technique applied at the moment of its stage."""
     loaders = (script.batches,) if isinstance(script.batches, DataLoader) else ()
     with (
@@ -77,6 +84,7 @@ def run(script: Script, spec: Spec | None = None, options: Any = None, num_steps
         FakeSite(script.model, script.optimizer, loaders) as site,
     ):
         warnings.simplefilter("always")
+        site.tie_draws = tie_draws
         training = _Training(script, site, spec, options)
         losses = training.run(num_steps)
         result = training.result
@@ -143,6 +151,17 @@ def check_losses_stay_in_class(spec: Spec, options: Any, make: MakeScript) -> No
     _expect(not new, "no new warnings", new)
 
 
+def check_draws_the_same_numbers_where_asked(spec: Spec, options: Any, make: MakeScript) -> None:
+    """A technique that draws other random numbers draws the script's own on a site that asks for it."""
+    if not spec.changes_draws:
+        return
+    before, after = run(make()), run(make(), spec, options, tie_draws=True)
+    allowed = _ALLOWED_ROUNDINGS * spec.rounding(options)
+    for step, (wanted, found) in enumerate(zip(before.losses, after.losses, strict=True), start=1):
+        difference = abs(found - wanted) / max(1.0, abs(wanted))
+        _expect(difference <= allowed, f"with the script's draws, loss of step {step} {wanted:.8g}", found)
+
+
 def check_checkpoints_are_the_same(spec: Spec, options: Any, make: MakeScript) -> None:
     """Keys, shapes and dtypes of what the script would save, of the model and of the optimizer."""
     before, after = run(make()).script, run(make(), spec, options).script
@@ -188,6 +207,7 @@ CHECKS: tuple[Check, ...] = (
     check_card_has_all_headings,
     check_proves_that_it_engaged,
     check_losses_stay_in_class,
+    check_draws_the_same_numbers_where_asked,
     check_checkpoints_are_the_same,
     check_model_is_still_itself,
     check_applying_twice_does_nothing_twice,
