@@ -28,8 +28,8 @@ class EvidenceRequest:
     num_steps: int = 8
     perturb_relative: float = 0.0
     """Each floating-point weight is multiplied by 1 + u + v before the first step, u uniform in +-perturb_relative for
-    each element and v for each tensor, and each gradient gets noise of that size relative to its root mean square before
-    every step. A factor of a whole tensor is rounded, too: the norm of spectral normalization, a scale of attention."""
+    each element and v for each tensor, and each gradient gets noise of that size relative to its root mean square
+    before every step. A factor of a whole tensor is rounded too: the norm of spectral normalization, say."""
     perturb_seed: int = 0
     reseed: int | None = None
     """Seed every random stream with this when training begins, after the weights are made: at the first training call,
