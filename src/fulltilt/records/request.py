@@ -8,7 +8,11 @@ TRIAL_VARIABLE = "FULLTILT_TRIAL"
 """Set to "1" in trials, so that a script can tell."""
 
 SCRATCH_VARIABLE = "FULLTILT_SCRATCH"
-"""In trials: the folder that files the script writes are kept in."""
+"""In trials whose writes are redirected in Python: the folder that they land in."""
+
+OVERLAID_VARIABLE = "FULLTILT_OVERLAID"
+"""In trials under an overlay: JSON with `overlaid`, the folders where nothing need be redirected, and `redirected`, the
+folders that have no overlay."""
 
 REQUEST_SCHEMA = 1
 

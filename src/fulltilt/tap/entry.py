@@ -38,7 +38,8 @@ def start(request: Request) -> Session:
     if request.trial.seed is not None:
         seed_everything(request.trial.seed)
     trial = Trial(session, request.trial)
-    SavingSeam(files.install(request.trial.directory))
+    if files.active is not None:
+        SavingSeam(files.active)
     session.start(trial)
     atexit.register(trial.process_ends)
     _tell_of_exceptions(trial)

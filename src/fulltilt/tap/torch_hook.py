@@ -5,9 +5,10 @@ user's environment: only the package `fulltilt` itself is made known, and only o
 """
 
 import importlib.util
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,9 +16,9 @@ from types import ModuleType
 
 def install(package: str) -> None:
     """Arm the hook. `package` is the folder of the fulltilt package."""
-    if "FULLTILT_SCRATCH" in os.environ:
+    if "FULLTILT_SCRATCH" in os.environ or "FULLTILT_OVERLAID" in os.environ:
         _make_fulltilt_importable(package)
-        _protect_files(os.environ["FULLTILT_SCRATCH"])
+        _protect_files()
     if "torch" not in sys.modules:
         sys.meta_path.insert(0, _AfterImport("torch", lambda module: _arm(package)))
 
@@ -63,10 +64,20 @@ def _arm(package: str) -> None:
     arm(os.environ["FULLTILT_REQUEST"])
 
 
-def _protect_files(scratch: str) -> None:
+def _protect_files() -> None:
+    folders = json.loads(os.environ.get("FULLTILT_OVERLAID", "{}"))
+    if folders:
+        from fulltilt.tap.seams import folder_renames
+
+        folder_renames.install()
+    if "FULLTILT_SCRATCH" in os.environ:
+        _redirect(os.environ["FULLTILT_SCRATCH"], **folders)
+
+
+def _redirect(scratch: str, overlaid: Sequence[str] = (), redirected: Sequence[str] = ()) -> None:
     from fulltilt.tap.seams import files, safetensors
 
-    seam = files.install(scratch)
+    seam = files.install(scratch, allowed=tuple(overlaid), redirected=tuple(redirected))
     if "safetensors" not in sys.modules:
         sys.meta_path.insert(0, _AfterImport("safetensors", lambda module: safetensors.redirect(module, seam)))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fulltilt.records.request import REQUEST_VARIABLE, SCRATCH_VARIABLE, TRIAL_VARIABLE
+from fulltilt.records.request import REQUEST_VARIABLE, TRIAL_VARIABLE
 
 STARTUP_FOLDER = Path(__file__).resolve().parent.parent / "tap" / "startup"
 
@@ -38,7 +38,6 @@ def trial_environment(environment: Mapping[str, str], request_path: Path, scratc
         "TORCHINDUCTOR_CACHE_DIR": str(scratch.parent / "inductor"),
         **worker_environment(environment, request_path),
         TRIAL_VARIABLE: "1",
-        SCRATCH_VARIABLE: str(scratch),
         "TMPDIR": str(scratch / "tmp"),
         "WANDB_DIR": str(scratch),
         **{name: value.format(scratch=scratch) for name, value in _OFFLINE.items()},

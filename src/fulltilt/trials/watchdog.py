@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import IO
 import psutil
 
 from fulltilt.records.request import REQUEST_VARIABLE
+from fulltilt.trials.removal import remove_tree
 
 
 class Watchdog:
@@ -80,7 +80,7 @@ def main(requests: str, scratch: str) -> None:
         signal.signal(signal_number, signal.SIG_IGN)
     if sys.stdin.read().strip() != "done":
         kill_all(Path(requests))
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_tree(scratch)
 
 
 if __name__ == "__main__":

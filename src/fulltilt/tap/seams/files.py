@@ -30,9 +30,9 @@ active: FileSeam | None = None
 
 
 class FileSeam:
-    """Redirects writes outside of `allowed` folders into `scratch`."""
+    """Redirects writes outside of `allowed` folders, and those to `redirected` folders within them, into `scratch`."""
 
-    def __init__(self, scratch: str, allowed: tuple[str, ...] = ()) -> None:
+    def __init__(self, scratch: str, allowed: tuple[str, ...] = (), redirected: tuple[str, ...] = ()) -> None:
         self._scratch = os.path.abspath(scratch)
         caches = (os.path.expanduser("~/.cache"), os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
         self._allowed = tuple(
@@ -40,6 +40,7 @@ class FileSeam:
             for folder in (*allowed, self._scratch, tempfile.gettempdir(), *caches, "/dev", "/proc", "/sys")
             if folder
         )
+        self._redirected_folders = redirected
         self._hidden: set[str] = set()
         self._lstat, self._listdir = os.lstat, os.listdir
         self._mkdir, self._replace = os.mkdir, os.replace
@@ -270,7 +271,8 @@ class FileSeam:
             self._mkdir(folder)
 
     def _is_allowed(self, name: str) -> bool:
-        return any(name == folder or name.startswith(folder + os.sep) for folder in self._allowed)
+        """The innermost folder that is spoken of decides."""
+        return _innermost(name, self._allowed) > _innermost(name, self._redirected_folders)
 
     def _is_special(self, name: str) -> bool:
         """A pipe, socket, device or folder: not a file that could be overwritten."""
@@ -326,12 +328,17 @@ class _Entries:
         pass
 
 
-def install(scratch: str) -> FileSeam:
+def install(scratch: str, *, allowed: tuple[str, ...] = (), redirected: tuple[str, ...] = ()) -> FileSeam:
     """Protect the user's files in this process; once."""
     global active
     if active is None:
-        active = FileSeam(os.path.join(scratch, "files"), allowed=(scratch,))
+        active = FileSeam(os.path.join(scratch, "files"), allowed=(scratch, *allowed), redirected=redirected)
     return active
+
+
+def _innermost(name: str, folders: tuple[str, ...]) -> int:
+    """The length of the innermost of `folders` that `name` is or lies in; -1 when there is none."""
+    return max((len(f) for f in folders if name == f or name.startswith(f.rstrip(os.sep) + os.sep)), default=-1)
 
 
 def _name_of(path: Any) -> str | None:

@@ -1,0 +1,80 @@
+"""Starts a command inside of a layout, as `subprocess.Popen` would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fulltilt.trials.sandbox.layout import Layout
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_PATIENCE_SECONDS = 60.0
+"""For mounting, on a slow network file system."""
+
+
+def write_layout(layout: Layout, folder: Path, *, cwd: str, user_namespace: bool, options: str) -> Path:
+    """What the launcher reads; layers are made under `folder`, which is to be a new one for each start."""
+    folder.mkdir()
+    plan = {
+        "overlays": layout.overlays,
+        "binds": layout.binds,
+        "layers": str(folder),
+        "cwd": cwd,
+        "user_namespace": user_namespace,
+        "options": options,
+    }
+    path = folder / "layout.json"
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    return path
+
+
+def start_inside(
+    layout_path: Path, command: Sequence[str], *, cwd: str | os.PathLike[str], env: Mapping[str, str], **more: Any
+) -> subprocess.Popen[bytes]:
+    """The command, running in a namespace of its own.
+
+    Raises:
+        OSError: the command cannot be started, as from `Popen`; or the namespace cannot be made, and it says at what.
+    """
+    reading, writing = os.pipe()
+    try:
+        launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(writing), str(layout_path), "--"]
+        process = subprocess.Popen([*launcher, *command], cwd=cwd, env=env, pass_fds=(writing,), **more)
+        os.close(writing)
+        writing = -1
+        complaint = _read_to_end(reading)
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+    if complaint == b"":
+        return process
+    with process:
+        process.send_signal(signal.SIGKILL)
+    raise _as_error(complaint)
+
+
+def _read_to_end(descriptor: int) -> bytes | None:
+    """What is written until the other end is closed; None when that takes too long."""
+    said = b""
+    while select.select([descriptor], [], [], _PATIENCE_SECONDS)[0]:
+        data = os.read(descriptor, 65536)
+        if not data:
+            return said
+        said += data
+    return None
+
+
+def _as_error(complaint: bytes | None) -> OSError:
+    if complaint is None:
+        return TimeoutError(None, f"no overlay could be mounted within {_PATIENCE_SECONDS:.0f} s")
+    told = json.loads(complaint)
+    number, what = int(told["errno"]), str(told["what"])
+    return OSError(number, f"{what}: {os.strerror(number)}" if what else os.strerror(number))
