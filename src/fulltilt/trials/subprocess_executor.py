@@ -262,6 +262,8 @@ class SubprocessTrial:
                 shutil.copyfile(self._scratch / "record.json", self._directory / "record.json")
             _keep_tail(self._directory / "output.log")
         self._record = self.record
+        if self.ended is not None and self.ended.outcome in (Outcome.FINISHED, Outcome.ENDED):
+            self._protection.keep_caches(self._scratch)
         remove_tree(self._scratch)
 
     def _await(self, kinds: tuple[str, ...], deadline: float) -> dict[str, Any] | Ended:

@@ -98,6 +98,8 @@ class FileSeam:
             (os, "listdir", self._make_listdir()),
             (os, "scandir", self._make_scandir(os.scandir)),
             (os, "mkdir", self._make_mkdir()),
+            (os, "symlink", self._make_symlink(os.symlink)),
+            (os, "link", self._make_link(os.link)),
             (os, "rmdir", self._make_rmdir(os.rmdir)),
             (os, "remove", self._make_remove(os.remove)),
             (os, "unlink", self._make_remove(os.unlink)),
@@ -197,6 +199,31 @@ class FileSeam:
             return None
 
         return mkdir
+
+    def _make_symlink(self, original: Callable[..., None]) -> Callable[..., None]:
+        def symlink(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+            name = _name_of(dst)
+            if name is None or kwargs.get("dir_fd") is not None or self._is_allowed(name) or self._is_there(name):
+                return original(src, dst, *args, **kwargs)
+            target = os.path.abspath(os.path.join(os.path.dirname(name), os.fsdecode(src)))
+            own = self._redirected(target)
+            is_own = not self._is_allowed(target) and (self._exists(own) or not self._is_there(target))
+            return original(own if is_own else target, self.to_write(dst, keep_content=False), *args, **kwargs)
+
+        return symlink
+
+    def _make_link(self, original: Callable[..., None]) -> Callable[..., None]:
+        def link(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+            name = _name_of(dst)
+            by_descriptor = kwargs.get("src_dir_fd") is not None or kwargs.get("dst_dir_fd") is not None
+            if name is None or by_descriptor or self._is_allowed(name) or self._is_there(name):
+                return original(src, dst, *args, **kwargs)
+            if self._exists(self._redirected(name)):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(dst))
+            shutil.copy2(src, dst)  # a second name of the user's file would be a way to write into it
+            return None
+
+        return link
 
     def _make_rmdir(self, original: Callable[..., None]) -> Callable[..., None]:
         def rmdir(path: Any, *args: Any, **kwargs: Any) -> None:

@@ -47,22 +47,25 @@ def main(status: int, layout_path: str, command: list[str]) -> None:
 
 
 def enter(layout: dict[str, Any]) -> None:
-    """Set up the namespace that `layout` (see plan.py) describes.
+    """Set up the namespace that `layout` (see start.py) describes.
 
     Raises:
         OSError: with `what` was being done, when the kernel refuses.
     """
-    folders = [path for path in layout["overlays"] if os.path.isdir(path)]  # one that is gone needs none
-    layers = [_make_layer(os.path.join(layout["layers"], str(n)), path) for n, path in enumerate(folders)]
+    layers = {path: _make_layer(folder, path) for path, folder in layout["overlays"].items()}
     _unshare(user=layout["user_namespace"])
     _mount("none", "/", None, MS_REC | MS_SLAVE, None)  # nothing of ours is seen outside
     bound = _opened(layout["binds"])
     overlays = {
-        path: _overlay_options(path, *layer, layout["options"]) for path, layer in zip(folders, layers, strict=True)
+        path: _overlay_options([*layout["below"].get(path, []), lower], upper, work, layout["options"])
+        for path, (lower, upper, work) in layers.items()
     }
     for path in sorted([*overlays, *bound]):  # a folder before what is in it
         if path in overlays:
-            _mount("overlay", path, "overlay", 0, overlays[path])
+            with contextlib.suppress(PermissionError):  # a cache that is not there and cannot be made
+                os.makedirs(path, exist_ok=True)
+            if os.path.isdir(path):
+                _mount("overlay", path, "overlay", 0, overlays[path])
         else:
             with contextlib.suppress(FileNotFoundError):  # sockets come and go
                 _mount(_fd_path(bound[path]), path, None, MS_BIND | MS_REC, None)
@@ -77,26 +80,30 @@ def _opened(paths: list[str]) -> dict[str, int]:
     return found
 
 
-def _make_layer(folder: str, lower: str) -> tuple[str, str]:
-    """The upper and the work folder of an overlay. The upper one shows as the folder itself, so it gets its looks."""
-    upper, work = os.path.join(folder, "upper"), os.path.join(folder, "work")
-    os.makedirs(upper)
-    os.makedirs(work)
+def _make_layer(folder: str, path: str) -> tuple[str, str, str]:
+    """The lower, upper and work folder of an overlay on `path`, which need not be there yet.
+
+    The upper one shows as the folder itself, so it gets its looks.
+    """
+    nothing, upper, work = (os.path.join(folder, name) for name in ("nothing", "upper", "work"))
+    for made in (nothing, upper, work):
+        os.makedirs(made)
+    lower = path if os.path.isdir(path) else nothing
     looks = os.stat(lower)
     with contextlib.suppress(OSError):  # another's folder: only the very top of it will seem to be ours
         os.chown(upper, looks.st_uid, looks.st_gid)
     os.chmod(upper, stat.S_IMODE(looks.st_mode))
     os.utime(upper, ns=(looks.st_atime_ns, looks.st_mtime_ns))
-    return upper, work
+    return lower, upper, work
 
 
-def _overlay_options(lower: str, upper: str, work: str, more: str) -> bytes:
+def _overlay_options(lowers: list[str], upper: str, work: str, more: str) -> bytes:
     """Descriptors instead of paths: those may hold commas and colons, and may be hidden by an overlay by then.
 
     They must be opened in the namespace that mounts: a folder seen from another one cannot be mounted.
     """
-    lower, upper, work = (_fd_path(os.open(path, os.O_PATH)) for path in (lower, upper, work))
-    return f"lowerdir={lower},upperdir={upper},workdir={work},{more}".encode()
+    *below, upper, work = (_fd_path(os.open(path, os.O_PATH)) for path in (*lowers, upper, work))
+    return f"lowerdir={':'.join(below)},upperdir={upper},workdir={work},{more}".encode()
 
 
 def _fd_path(descriptor: int) -> str:

@@ -11,6 +11,7 @@ the command names. Without the right to mount (in a user namespace) the kernel a
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,11 +39,29 @@ class Layout:
     """Folders that can be written to, and can have no overlay."""
     binds: tuple[str, ...]
     """What must stay real inside of overlays: folders, sockets, other mounts."""
+    caches: tuple[str, ...] = ()
+    """Folders, there or not, with an overlay of their own: what a trial leaves there, the next ones find."""
+
+    @property
+    def all_overlays(self) -> tuple[str, ...]:
+        return (*self.overlays, *self.caches)
 
     def is_overlaid(self, path: str) -> bool:
         """Does what is written to the folder `path` land in a layer?"""
-        marks = [folder for folder in (*self.overlays, *self.redirected, *self.binds) if is_within(path, folder)]
+        marks = [folder for folder in self._marks if is_within(path, folder)]
         return bool(marks) and max(marks, key=len) in self.overlays
+
+    def with_caches(self, folders: Iterable[str]) -> Layout:
+        """This layout, and an overlay for each of `folders` that lies in one."""
+        apart: list[str] = []
+        for folder in sorted(map(os.path.realpath, folders)):
+            if self.is_overlaid(folder) and folder not in self.overlays and not _holds_any(folder, self._marks):
+                apart += [] if any(is_within(folder, other) for other in apart) else [folder]
+        return dataclasses.replace(self, caches=tuple(apart))
+
+    @property
+    def _marks(self) -> tuple[str, ...]:
+        return (*self.overlays, *self.redirected, *self.binds)
 
 
 def lay_out(
@@ -152,6 +171,10 @@ def named_folders(command: Sequence[str], working: str, environment: Iterable[st
     found = [working, *existing, *variables]
     folders = [folder for path in found for folder in (path, _repository(path)) if folder]
     return list(dict.fromkeys(map(os.path.realpath, folders)))
+
+
+def _holds_any(folder: str, paths: Iterable[str]) -> bool:
+    return any(is_within(path, folder) for path in paths)
 
 
 def _existing_folder(path: Path) -> str | None:

@@ -25,6 +25,7 @@ from fulltilt.records.request import OVERLAID_VARIABLE, SCRATCH_VARIABLE
 from fulltilt.records.result import ProtectionRecord
 from fulltilt.records.words import Protection as Means
 from fulltilt.trials.removal import remove_tree
+from fulltilt.trials.sandbox.caches import KeptCaches, cache_folders
 from fulltilt.trials.sandbox.layout import Layout, lay_out, named_folders
 from fulltilt.trials.sandbox.mounts import is_in_memory, is_within, read_mounts
 from fulltilt.trials.sandbox.shared_things import shared_things
@@ -54,7 +55,8 @@ class Protection:
 
     scratch: Path
     """A new folder, for all trials of the tune."""
-    overlay: Overlay | None = None
+    overlay: Overlay | None
+    caches: KeptCaches
     reason: str = ""
     """Why there is no overlay, when there is none."""
 
@@ -88,8 +90,14 @@ class Protection:
             cwd=str(cwd),
             user_namespace=self.overlay.user_namespace,
             options=self.overlay.options,
+            kept=self.caches.layers,
         )
         return start_inside(layout_path, command, cwd=cwd, env=env, **more)
+
+    def keep_caches(self, scratch: Path) -> None:
+        """Later trials shall find what this one, which has trained and ended, has put into caches."""
+        if self.overlay is not None:
+            self.caches.keep(self.overlay.layout, scratch / "layers")
 
 
 def choose_protection(
@@ -107,12 +115,16 @@ def choose_protection(
         try:
             may_mount = _may_mount() and wanted != "user-namespace"
             overlay = _try(command, scratch, cwd, environment, may_mount=may_mount)
-            return Protection(scratch=scratch, overlay=overlay)
+            return _protection(scratch, overlay)
         except OSError as error:
             reasons.append(explained(error))
             remove_tree(scratch)
     scratch = Path(tempfile.mkdtemp(prefix="fulltilt-"))
-    return Protection(scratch=scratch, reason=reasons[0] if reasons else "no folder can hold the layers")
+    return _protection(scratch, reason=reasons[0] if reasons else "no folder can hold the layers")
+
+
+def _protection(scratch: Path, overlay: Overlay | None = None, *, reason: str = "") -> Protection:
+    return Protection(scratch=scratch, overlay=overlay, caches=KeptCaches(scratch / "caches"), reason=reason)
 
 
 def _bases(results: Path) -> list[str]:
@@ -140,8 +152,7 @@ def _try(
     named = named_folders(command, working, environment.values())
     real = [str(scratch), *shared_things(environment)]
     layout = lay_out(read_mounts(), named=named, real=real, working=working, may_mount=may_mount)
-    if not layout.is_overlaid(working):
-        raise OSError(None, f"{working} belongs to another user or group, or has other file systems mounted in it")
+    layout = layout.with_caches(cache_folders(environment, working))
     overlay = Overlay(layout=layout, user_namespace=not may_mount, options=_options(scratch, may_mount=may_mount))
     _check(overlay, scratch, cwd, [folder for folder in {*named, working} if layout.is_overlaid(folder)])
     return overlay
@@ -176,10 +187,9 @@ def _check(overlay: Overlay, scratch: Path, cwd: Path, folders: Sequence[str]) -
     """
     name = f".fulltilt-check-{secrets.token_hex(8)}"
     folders = [f for f in folders if os.access(f, os.W_OK | os.X_OK) and not is_within(f, str(scratch))]
-    trial = Protection(scratch=scratch, overlay=overlay)
     inside = scratch / "check"
     inside.mkdir()
-    process = trial.start(
+    process = _protection(scratch, overlay).start(
         [sys.executable, "-I", "-S", str(_CHECK), name, *folders, str(inside)],
         scratch=inside,
         cwd=cwd,

@@ -19,13 +19,25 @@ _PATIENCE_SECONDS = 60.0
 """For mounting, on a slow network file system."""
 
 
-def write_layout(layout: Layout, folder: Path, *, cwd: str, user_namespace: bool, options: str) -> Path:
-    """What the launcher reads; layers are made under `folder`, which is to be a new one for each start."""
+def write_layout(
+    layout: Layout,
+    folder: Path,
+    *,
+    cwd: str,
+    user_namespace: bool,
+    options: str,
+    kept: Mapping[str, Sequence[str]],
+) -> Path:
+    """What the launcher reads; each overlay gets a layer in `folder`, which is to be a new one for each start.
+
+    Args:
+        kept: overlaid folder -> layers of earlier trials to be seen in it, newest first.
+    """
     folder.mkdir()
     plan = {
-        "overlays": layout.overlays,
+        "overlays": {path: str(layer_of(layout, path, folder)) for path in layout.all_overlays},
+        "below": dict(kept),
         "binds": layout.binds,
-        "layers": str(folder),
         "cwd": cwd,
         "user_namespace": user_namespace,
         "options": options,
@@ -33,6 +45,11 @@ def write_layout(layout: Layout, folder: Path, *, cwd: str, user_namespace: bool
     path = folder / "layout.json"
     path.write_text(json.dumps(plan), encoding="utf-8")
     return path
+
+
+def layer_of(layout: Layout, path: str, folder: Path) -> Path:
+    """Where the layer of the overlay on `path` lies: in its `upper` is what was written there."""
+    return folder / str(layout.all_overlays.index(path))
 
 
 def start_inside(
