@@ -1,4 +1,4 @@
-"""Seam on files, in trials: whatever the script writes goes to the trial's scratch, and is read back from there.
+"""Seam on files, in trials without an overlay: what the script writes goes to scratch, and is read back from there.
 
 No trial may overwrite a file of the user's. Writes are redirected to `<scratch>/<absolute path>`; reads, listings,
 renames and removals see the redirected file where there is one. A removed file or folder of the user's is only hidden.
@@ -216,9 +216,9 @@ class FileSeam:
         def link(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
             name = _name_of(dst)
             by_descriptor = kwargs.get("src_dir_fd") is not None or kwargs.get("dst_dir_fd") is not None
-            if name is None or by_descriptor or self._is_allowed(name) or self._is_there(name):
+            if name is None or by_descriptor or self._is_allowed(name):
                 return original(src, dst, *args, **kwargs)
-            if self._exists(self._redirected(name)):
+            if self._is_there(name) or self._exists(self._redirected(name)):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(dst))
             shutil.copy2(src, dst)  # a second name of the user's file would be a way to write into it
             return None

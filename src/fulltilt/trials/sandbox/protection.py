@@ -27,7 +27,7 @@ from fulltilt.records.words import Protection as Means
 from fulltilt.trials.removal import remove_tree
 from fulltilt.trials.sandbox.caches import KeptCaches, cache_folders
 from fulltilt.trials.sandbox.layout import Layout, lay_out, named_folders
-from fulltilt.trials.sandbox.mounts import is_in_memory, is_within, read_mounts
+from fulltilt.trials.sandbox.mounts import is_in_memory, is_within, mount_of, read_mounts
 from fulltilt.trials.sandbox.shared_things import shared_things
 from fulltilt.trials.sandbox.start import start_inside, write_layout
 
@@ -113,6 +113,7 @@ def choose_protection(
     for base in () if reasons else _bases(results):
         scratch = Path(tempfile.mkdtemp(prefix="fulltilt-", dir=base))
         try:
+            _refuse_overlay_on_overlay(base)
             may_mount = _may_mount() and wanted != "user-namespace"
             overlay = _try(command, scratch, cwd, environment, may_mount=may_mount)
             return _protection(scratch, overlay)
@@ -136,6 +137,12 @@ def _bases(results: Path) -> list[str]:
     except OSError:
         return usable
     return sorted(usable, key=lambda base: is_in_memory(os.path.realpath(base), mounts))
+
+
+def _refuse_overlay_on_overlay(base: str) -> None:
+    mount = mount_of(os.path.realpath(base), read_mounts())
+    if mount is not None and mount.kind == "overlay":
+        raise OSError(None, f"{base} lies on an overlay itself, as in a container; point TMPDIR at a mounted disk")
 
 
 def _try(

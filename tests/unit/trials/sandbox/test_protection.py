@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -212,3 +215,43 @@ def test_protection_can_be_asked_to_do_without_an_overlay(place, account):
     answer = json.loads(told)
     assert (answer["means"], answer["reason"]) == ("redirected", "FULLTILT_PROTECTION=redirect")
     assert not answer["left"]
+
+
+NO_MORE_NAMESPACES = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare(1) to take the right away with")
+def test_a_kernel_that_refuses_is_believed_and_named(tmp_path):
+    within = ["unshare", "--user", "--map-root-user", "sh", "-c", NO_MORE_NAMESPACES, "sh"]
+    environment = {
+        **os.environ,
+        "COMMANDS": '[["sh", "-c", "echo redirected"]]',
+        "FULLTILT_PROTECTION": "user-namespace",
+    }
+    done = subprocess.run(
+        [*within, sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"the right cannot be taken away here: {done.stderr.decode()[-200:]}")
+    answer = json.loads(done.stdout)
+    assert answer["means"] == "redirected"
+    assert answer["reason"].startswith("making a user namespace: ")
+    assert answer["reason"].endswith("(user.max_user_namespaces = 0)")
+    assert answer["runs"] == [[0, "redirected\n"]]
+    assert not answer["left"]
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.geteuid() != 0, reason="needs root, to mount an overlay")
+def test_scratch_moves_away_from_an_overlay_which_cannot_hold_layers(tmp_path):
+    for name in ("lower", "upper", "work", "merged"):
+        (tmp_path / name).mkdir()
+    mount = 'mount -t overlay o -o lowerdir=lower,upperdir=upper,workdir=work merged && cd merged && exec "$@"'
+    environment = {**os.environ, "COMMANDS": '[["sh", "-c", "echo x > here"]]', "TMPDIR": str(tmp_path / "merged")}
+    within = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(within, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no overlay can be mounted here: {done.stderr.decode()[-200:]}")
+    answer = json.loads(done.stdout)
+    if answer["means"] == "redirected":
+        assert answer["reason"].endswith("point TMPDIR at a mounted disk")
+    assert os.listdir(tmp_path / "upper") == ([] if answer["means"] == "overlay" else ["here"])
