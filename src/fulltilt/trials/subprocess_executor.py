@@ -28,7 +28,7 @@ from fulltilt.trials.outcome import classify
 from fulltilt.trials.process_tree import ProcessTree, adopt_orphans
 from fulltilt.trials.removal import remove_tree
 from fulltilt.trials.sandbox.protection import Protection, choose_protection
-from fulltilt.trials.watchdog import Watchdog
+from fulltilt.trials.watchdog import Watchdog, kill_all
 
 DEFAULT_HANG_SECONDS = 180.0
 _POLL_SECONDS = 0.05
@@ -102,6 +102,7 @@ class SubprocessExecutor:
     def close(self) -> None:
         for trial in self._live:
             trial.close()
+        kill_all(self._directory)  # one that was just being started when Ctrl-C came
         remove_tree(self._scratch)
         adopt_orphans(False)
         self._watchdog.close()

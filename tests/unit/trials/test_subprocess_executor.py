@@ -1,5 +1,6 @@
 import os
 import signal
+import subprocess
 import time
 
 import psutil
@@ -288,8 +289,6 @@ def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path)
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, signal_number):
-    import subprocess
-
     program = (
         "import sys, time\nfrom pathlib import Path\n"
         "from fulltilt.trials.subprocess_executor import SubprocessExecutor\n"
@@ -314,3 +313,33 @@ def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, 
         time.sleep(0.1)
     assert members_of(tmp_path) == []
     assert os.listdir(temporary) == []  # what the trial wrote is gone as well
+
+
+@pytest.mark.parametrize("means", ["", "redirect"], ids=lambda means: means or "strongest")
+def test_an_interruption_while_a_trial_starts_leaves_nothing(python, tmp_path, means):
+    """Ctrl-C at any moment of a start: the process is there, and nobody has heard of it yet."""
+    program = (
+        "import signal, time\nfrom pathlib import Path\n"
+        "from fulltilt.trials.subprocess_executor import SubprocessExecutor\n"
+        "from fulltilt.trials.contract import TrialPlan\n"
+        "from fulltilt.records.words import Role\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        f"delay = {0.0001 if means else 0.002}\n"
+        "for n in range(24):\n"
+        f"    executor = SubprocessExecutor(['sleep', '600'], directory=Path({str(tmp_path)!r}), cwd=Path('.'))\n"
+        "    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, delay * (n + 1))\n"
+        "        executor.start(TrialPlan(trial='t', role=Role.BASELINE))\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+        "        time.sleep(0.3)  # meanwhile others are ended, and it goes on\n"
+        "    finally:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "        executor.close()\n"
+    )
+    environment = {**os.environ, PROTECTION_VARIABLE: means}
+    done = subprocess.run(
+        [python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "interrupted" in done.stdout, done.stderr
+    assert members_of(tmp_path) == []

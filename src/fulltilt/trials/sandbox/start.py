@@ -61,21 +61,26 @@ def start_inside(
         OSError: the command cannot be started, as from `Popen`; or the namespace cannot be made, and it says at what.
     """
     reading, writing = os.pipe()
+    process = None
     try:
         launcher = [sys.executable, "-I", "-S", str(_LAUNCHER), str(writing), str(layout_path), "--"]
         process = subprocess.Popen([*launcher, *command], cwd=cwd, env=env, pass_fds=(writing,), **more)
         os.close(writing)
         writing = -1
         complaint = _read_to_end(reading)
+        if complaint != b"":
+            raise _as_error(complaint)
+        return process
+    except BaseException:  # Ctrl-C too: nobody else knows of the process yet
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            with process:  # waits, and closes its pipes
+                pass
+        raise
     finally:
         os.close(reading)
         if writing >= 0:
             os.close(writing)
-    if complaint == b"":
-        return process
-    with process:
-        process.send_signal(signal.SIGKILL)
-    raise _as_error(complaint)
 
 
 def _read_to_end(descriptor: int) -> bytes | None:
