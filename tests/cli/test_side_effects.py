@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,11 @@ MEANS = {"": "overlay", "user-namespace": "overlay", "redirect": "redirected"}
 @pytest.fixture
 def belongings(tmp_path):
     """(folder, home, environment) of a user."""
-    folder, home, temporary = tmp_path / "me" / "project", tmp_path / "me" / "home", tmp_path / "tmp"
+    folder, home = tmp_path / "me" / "project", tmp_path / "me" / "home"
     make_belongings(folder, home)
-    temporary.mkdir()
     (folder / "results").mkdir()
-    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    return folder, home, environment
+    with tempfile.TemporaryDirectory(prefix="tmp-") as temporary:  # short: a socket's path has 107 bytes
+        yield folder, home, {**os.environ, "HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
 
 
 def need_means(wanted, folder, environment):
@@ -67,7 +67,7 @@ def test_a_tune_leaves_everything_as_it_was(belongings, wanted, tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert looks(tmp_path / "me", apart_from=results) == before
-    assert os.listdir(tmp_path / "tmp") == []
+    assert os.listdir(environment["TMPDIR"]) == []
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
     result = json.loads((results / "tune" / "result.json").read_text())
     assert result["protection"]["means"] == MEANS[wanted]

@@ -1,6 +1,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 import psutil
@@ -299,12 +300,12 @@ def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, 
         "trial = executor.start(TrialPlan(trial='t', role=Role.BASELINE))\n"
         "trial.wait_ready(executor.now() + 60)\nprint('paused', flush=True)\ntime.sleep(300)\n"
     )
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
+    temporary = tempfile.mkdtemp(prefix="tmp-")  # short: a socket's path has 107 bytes
+    environment = {**os.environ, "TMPDIR": temporary}
     parent = subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, env=environment)
     assert parent.stdout.readline() == b"paused\n"
     assert members_of(tmp_path) != []
+    assert os.listdir(temporary) != []
     parent.send_signal(signal_number)
     parent.wait(timeout=30)
     parent.stdout.close()
@@ -313,6 +314,7 @@ def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, 
         time.sleep(0.1)
     assert members_of(tmp_path) == []
     assert os.listdir(temporary) == []  # what the trial wrote is gone as well
+    os.rmdir(temporary)
 
 
 @pytest.mark.parametrize("means", ["", "redirect"], ids=lambda means: means or "strongest")

@@ -36,7 +36,7 @@ PROTECTION_VARIABLE = "FULLTILT_PROTECTION"
 
 _CHECK = Path(__file__).with_name("check.py")
 _CAP_SYS_ADMIN = 21
-_LONGEST_BASE = 60
+_LONGEST_BASE = 75
 """Characters of a path that scratch may lie in: the path of a socket has 107 bytes."""
 
 
