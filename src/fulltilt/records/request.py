@@ -8,7 +8,11 @@ TRIAL_VARIABLE = "FULLTILT_TRIAL"
 """Set to "1" in trials, so that a script can tell."""
 
 SCRATCH_VARIABLE = "FULLTILT_SCRATCH"
-"""In trials: the folder that files the script writes are kept in."""
+"""In trials: a folder of its own, for what processes leave for the parent, and for files where writes are redirected."""
+
+OVERLAID_VARIABLE = "FULLTILT_OVERLAID"
+"""In trials under an overlay: JSON with `overlaid`, the folders where nothing need be redirected, and `redirected`, the
+folders that have no overlay, in which writes are redirected in Python as they are everywhere where this is not set."""
 
 REQUEST_SCHEMA = 1
 

@@ -6,7 +6,7 @@ from typing import Any
 from fulltilt.records.journal import SpeedupInterval, TrialRecord, VerdictRecord
 from fulltilt.records.record import PhaseRecord, SiteRecord
 from fulltilt.records.request import TechniqueChoice
-from fulltilt.records.words import TechniqueOutcome
+from fulltilt.records.words import Protection, TechniqueOutcome
 
 RESULT_SCHEMA = 1
 
@@ -58,6 +58,17 @@ class RecipeResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProtectionRecord:
+    """What kept trials from changing the user's files."""
+
+    means: Protection
+    reason: str = ""
+    """Why there was no overlay, when there was none."""
+    redirected: tuple[str, ...] = ()
+    """With an overlay: folders that could have none, and where writes were redirected in Python instead."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TuneResult:
     """Everything a tune found, as written to `result.json`."""
 
@@ -85,6 +96,8 @@ class TuneResult:
     """Was the speed-up measured again in fresh processes?"""
     finished: bool = True
     """False when interrupted or out of budget before all was tried."""
+    protection: ProtectionRecord | None = None
+    """None in results of versions that did not tell."""
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
     schema: int = RESULT_SCHEMA

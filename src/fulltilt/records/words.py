@@ -55,6 +55,15 @@ class TechniqueOutcome(StrEnum):
     UNTRIED = "untried"
 
 
+class Protection(StrEnum):
+    """What keeps trials from changing the user's files."""
+
+    OVERLAY = "overlay"
+    """Whatever a trial writes, by any program, lands in a layer that is thrown away."""
+    REDIRECTED = "redirected"
+    """What Python, torch and safetensors write is sent elsewhere; other programs and libraries are not held."""
+
+
 class Role(StrEnum):
     """What a trial is run for."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fulltilt.records.record import PhaseRecord, SiteRecord
 from fulltilt.records.result import MachineRecord, TuneResult
-from fulltilt.report.words import count_words
+from fulltilt.report.words import count_words, protection_words
 from fulltilt.units import format_seconds
 
 Fact = tuple[str, str]
@@ -95,12 +95,14 @@ def site_facts(site: SiteRecord | None) -> list[Fact]:
 def tune_facts(result: TuneResult) -> list[Fact]:
     """How it was measured."""
     step = format_seconds(result.baseline_step_seconds) if result.baseline_step_seconds > 0 else "not measured"
-    return [
+    facts = [
         ("Step as it is", step),
         ("A/A floor", floor_words(result.aa_floor)),
         ("The tune took", format_seconds(result.wall_seconds)),
         ("Trials", str(len(result.trials))),
+        ("Your files", protection_words(result.protection)),
     ]
+    return _known(facts)
 
 
 def floor_words(floor: float) -> str:

@@ -20,6 +20,7 @@ from fulltilt.report.words import (
     is_different,
     is_measured,
     outcome_words,
+    protection_words,
     speed_words,
 )
 
@@ -99,6 +100,8 @@ def _print_notes(result: TuneResult, console: Console) -> None:
         _say(console, "Worth", _ablation_words(result.ablation, result.aa_floor))
     if result.recipe.techniques:
         _say(console, "Start-up", break_even_words(result))
+    if result.protection is not None:
+        _say(console, "Files", protection_words(result.protection))
     said = headline(result).why
     warnings = [warning for warning in map(one_line, result.warnings) if warning != said]
     for warning in warnings[:_MOST_WARNINGS]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from fulltilt.records.journal import SpeedupInterval
 from fulltilt.records.request import TechniqueChoice
-from fulltilt.records.result import TechniqueResult, TuneResult
-from fulltilt.records.words import Numerics, TechniqueOutcome
+from fulltilt.records.result import ProtectionRecord, TechniqueResult, TuneResult
+from fulltilt.records.words import Numerics, Protection, TechniqueOutcome
 from fulltilt.report.printable import one_line
 from fulltilt.units import format_seconds
 
@@ -30,6 +30,9 @@ NUMERICS_WORDS = {
     Numerics.ROUNDING: "the same computation, rounded differently",
     Numerics.LOSSY: "another computation, judged by its loss curve",
 }
+
+_MOST_FOLDERS = 3
+"""That are named in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,6 +169,24 @@ def recipe_step_seconds(result: TuneResult) -> float | None:
     if not result.recipe.techniques or not is_measured(result.speedup) or result.baseline_step_seconds <= 0:
         return None
     return result.baseline_step_seconds / result.speedup.median
+
+
+def protection_words(protection: ProtectionRecord | None) -> str:
+    """What kept trials from changing the user's files, and what it does not hold; empty where nobody told."""
+    if protection is None:
+        return ""
+    if protection.means is Protection.REDIRECTED:
+        why = f" (no overlay: {one_line(protection.reason)})" if protection.reason else ""
+        return (
+            "What Python wrote in trials was redirected; programs and native libraries that the command uses could "
+            f"have written{why}."
+        )
+    held = "Trials wrote to an overlay that was thrown away"
+    if not protection.redirected:
+        return f"{held}."
+    some, more = protection.redirected[:_MOST_FOLDERS], len(protection.redirected) - _MOST_FOLDERS
+    named = one_line(", ".join(some)) + (f" and {more} more" if more > 0 else "")
+    return f"{held}; only Python's writes were redirected in {named}, which can have none."
 
 
 def tally_words(techniques: Iterable[TechniqueResult]) -> str:

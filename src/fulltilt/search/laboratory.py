@@ -20,6 +20,7 @@ from fulltilt.records.codec import CodecError, from_json
 from fulltilt.records.journal import Block, ComparisonRecord, PairedBlock, PairRecord, TrialRecord, VerdictRecord
 from fulltilt.records.record import Evidence, WorkerRecord
 from fulltilt.records.request import EvidenceRequest
+from fulltilt.records.result import ProtectionRecord
 from fulltilt.records.words import Outcome, Role
 from fulltilt.search.budget import Budget
 from fulltilt.search.notes import Notes
@@ -136,6 +137,11 @@ class Laboratory:
         """What a comparison takes, as the median of those made so far: a start alone before the first."""
         walls = [record.wall_seconds for record in self._journal.comparisons.values() if record.wall_seconds]
         return statistics.median(walls) if walls else self.seconds_to_ready
+
+    @property
+    def protection(self) -> ProtectionRecord | None:
+        """What keeps trials from changing the user's files."""
+        return self._processes.protection
 
     @property
     def one_at_a_time(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fulltilt.measure.warmup import warmup_excess_seconds, warmup_steps
 from fulltilt.records.request import EvidenceRequest, TechniqueChoice
+from fulltilt.records.result import ProtectionRecord
 from fulltilt.records.words import Outcome, Role
 from fulltilt.search.budget import Budget
 from fulltilt.search.notes import Notes
@@ -40,6 +41,10 @@ class Processes:
         self._incumbent: LiveTrial | None = None
         self._challenger: LiveTrial | None = None
         self._number = len(journal.trials)
+
+    @property
+    def protection(self) -> ProtectionRecord | None:
+        return self._executor.protection
 
     def now(self) -> float:
         return self._executor.now()

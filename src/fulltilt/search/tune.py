@@ -306,6 +306,7 @@ class Tune:
             aa_floor=laboratory.floor,
             confirmed=confirmed,
             finished=finished and all(result.outcome is not TechniqueOutcome.UNTRIED for result in findings.techniques),
+            protection=laboratory.protection,
             warnings=tuple(findings.warnings),
             details={
                 "total_steps": laboratory.total_steps,

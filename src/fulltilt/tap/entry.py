@@ -47,7 +47,8 @@ def start(request: Request, find: Callable[[str], Spec] = spec_of) -> Session:
     if seed is not None:
         seed_everything(seed)
     trial = LongRun(session, request.trial) if long else Trial(session, request.trial)
-    SavingSeam(files.install(request.trial.directory))
+    if files.active is not None:
+        SavingSeam(files.active)
     session.start(trial)
     atexit.register(trial.process_ends)
     _tell_of_exceptions(trial)

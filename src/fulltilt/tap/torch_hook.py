@@ -5,9 +5,10 @@ user's environment: only the package `fulltilt` itself is made known, and only o
 """
 
 import importlib.util
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -71,9 +72,19 @@ def _leave_stacks(scratch: str) -> None:
 
 
 def _protect_files(scratch: str) -> None:
+    folders = json.loads(os.environ.get("FULLTILT_OVERLAID", "{}"))
+    if folders:
+        from fulltilt.tap.seams import folder_renames
+
+        folder_renames.install()
+    if not folders or folders["redirected"]:
+        _redirect(scratch, **folders)
+
+
+def _redirect(scratch: str, overlaid: Sequence[str] = (), redirected: Sequence[str] = ()) -> None:
     from fulltilt.tap.seams import files, safetensors
 
-    seam = files.install(scratch)
+    seam = files.install(scratch, allowed=tuple(overlaid), redirected=tuple(redirected))
     if "safetensors" not in sys.modules:
         sys.meta_path.insert(0, _AfterImport("safetensors", lambda module: safetensors.redirect(module, seam)))
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from fulltilt.records.journal import Block, TrialRecord
 from fulltilt.records.record import WorkerRecord
 from fulltilt.records.request import EvidenceRequest, TechniqueChoice
+from fulltilt.records.result import ProtectionRecord
 from fulltilt.records.words import Outcome, Role
 
 
@@ -77,6 +78,10 @@ class LiveTrial(Protocol):
 
 class Executor(Protocol):
     """Starts trials."""
+
+    @property
+    def protection(self) -> ProtectionRecord | None:
+        """What keeps trials from changing the user's files; None where nothing is run."""
 
     def now(self) -> float:
         """Seconds on the executor's clock: monotonic time, or simulated time."""

@@ -90,6 +90,10 @@ class MockExecutor:
         self.started: list[TrialPlan] = []
         self.live: list[MockTrial] = []
 
+    @property
+    def protection(self) -> None:
+        return None
+
     def now(self) -> float:
         return self.clock
 

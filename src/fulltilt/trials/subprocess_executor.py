@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,8 @@ from fulltilt.errors import StorageError
 from fulltilt.records.codec import CodecError, from_json, to_json
 from fulltilt.records.journal import Block, TrialRecord
 from fulltilt.records.record import WorkerRecord
-from fulltilt.records.request import Request, TrialRequest
+from fulltilt.records.request import SCRATCH_VARIABLE, Request, TrialRequest
+from fulltilt.records.result import ProtectionRecord
 from fulltilt.records.words import Outcome
 from fulltilt.trials.contract import Ended, LiveTrial, Ready, TrialPlan
 from fulltilt.trials.environment import trial_environment
@@ -29,8 +29,10 @@ from fulltilt.trials.memory_kills import count_memory_kills
 from fulltilt.trials.outcome import classify
 from fulltilt.trials.output_log import OutputLog
 from fulltilt.trials.process_tree import ProcessTree, adopt_orphans
+from fulltilt.trials.removal import remove_tree
+from fulltilt.trials.sandbox.protection import Protection, choose_protection
 from fulltilt.trials.traces import ask_where, read_crashes, read_failures
-from fulltilt.trials.watchdog import Watchdog
+from fulltilt.trials.watchdog import Watchdog, kill_all
 
 DEFAULT_HANG_SECONDS = 180.0
 _POLL_SECONDS = 0.05
@@ -62,10 +64,18 @@ class SubprocessExecutor:
         self._command, self._directory, self._cwd = list(command), directory, cwd
         self._hang_seconds = hang_seconds
         self._environment = dict(os.environ if environment is None else environment)
-        self._scratch = Path(tempfile.mkdtemp(prefix="fulltilt-"))
+        self._protection = choose_protection(
+            self._command, cwd=cwd, environment=self._environment, results=directory.parent
+        )
+        self._scratch = self._protection.scratch
         self._live: list[SubprocessTrial] = []
         self._watchdog = Watchdog(self._scratch)
         adopt_orphans()
+
+    @property
+    def protection(self) -> ProtectionRecord:
+        """What keeps trials from changing the user's files."""
+        return self._protection.record
 
     def now(self) -> float:
         return time.monotonic()
@@ -78,7 +88,14 @@ class SubprocessExecutor:
             directory.mkdir(parents=True)
             (scratch / "tmp").mkdir(parents=True, exist_ok=True)
             trial = SubprocessTrial(
-                plan, self._command, directory, scratch, self._cwd, self._environment, self._hang_seconds
+                plan,
+                self._command,
+                directory,
+                scratch,
+                self._cwd,
+                self._environment,
+                self._hang_seconds,
+                self._protection,
             )
         except OSError as error:
             raise StorageError(
@@ -91,7 +108,8 @@ class SubprocessExecutor:
     def close(self) -> None:
         for trial in self._live:
             trial.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        kill_all(SCRATCH_VARIABLE, self._scratch)  # one that was just being started when Ctrl-C came
+        remove_tree(self._scratch)
         adopt_orphans(False)
         self._watchdog.close()
 
@@ -108,6 +126,7 @@ class SubprocessTrial:
         cwd: Path,
         environment: dict[str, str],
         hang_seconds: float,
+        protection: Protection,
     ) -> None:
         self.plan = plan
         self.num_steps = 0
@@ -116,6 +135,7 @@ class SubprocessTrial:
         self._output = OutputLog(directory / "output.log")
         self._said_bye = False
         self._directory, self._scratch, self._hang_seconds = directory, scratch, hang_seconds
+        self._protection = protection
         self._startup_seconds: float | None = None
         self._record: WorkerRecord | None = None
         self._closed: TrialRecord | None = None
@@ -144,10 +164,14 @@ class SubprocessTrial:
         request_path.write_text(to_json(request) + "\n", encoding="utf-8")
         try:
             with self._output.open() as output:
-                process = subprocess.Popen(
+                process = self._protection.start(
                     command,
+                    scratch=self._scratch,
                     cwd=cwd,
-                    env=trial_environment(environment, request_path, self._scratch),
+                    env={
+                        **trial_environment(environment, request_path, self._scratch),
+                        **self._protection.variables(),
+                    },
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -250,7 +274,9 @@ class SubprocessTrial:
                 _copy_whole(self._scratch / "record.json", self._directory / "record.json")
         self._output.keep_tail()
         self._record = self.record
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self.ended is not None and self.ended.outcome in (Outcome.FINISHED, Outcome.ENDED):
+            self._protection.keep_caches(self._scratch)
+        remove_tree(self._scratch)
 
     def _await(self, kinds: tuple[str, ...], deadline: float) -> dict[str, Any] | Ended:
         """The next message of one of these kinds, or how the process ended."""

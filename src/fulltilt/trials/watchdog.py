@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import IO
 import psutil
 
 from fulltilt.records.request import REQUEST_VARIABLE, SCRATCH_VARIABLE
+from fulltilt.trials.removal import remove_tree
 
 
 class Watchdog:
@@ -56,10 +56,10 @@ def kill_left_over(requests: Path) -> int:
 
     Only for who holds the folder's lock: every process whose request lies in it is then nobody's.
     """
-    return _kill_all(REQUEST_VARIABLE, requests)
+    return kill_all(REQUEST_VARIABLE, requests)
 
 
-def _kill_all(variable: str, folder: Path) -> int:
+def kill_all(variable: str, folder: Path) -> int:
     """Kill every process in whose environment `variable` names a path under `folder`, until there is none."""
     killed: set[int] = set()
     while True:
@@ -88,8 +88,8 @@ def main(scratch: str) -> None:
     for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.SIG_IGN)
     if sys.stdin.read().strip() != "done":
-        _kill_all(SCRATCH_VARIABLE, Path(scratch))
-        shutil.rmtree(scratch, ignore_errors=True)
+        kill_all(SCRATCH_VARIABLE, Path(scratch))
+        remove_tree(scratch)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,15 @@ from fulltilt.records.journal import (
 )
 from fulltilt.records.record import LoaderRecord, ModuleRecord, OptimizerRecord, PhaseRecord, SiteRecord
 from fulltilt.records.request import TechniqueChoice
-from fulltilt.records.result import AblationResult, MachineRecord, RecipeResult, TechniqueResult, TuneResult
-from fulltilt.records.words import Numerics, Outcome, Role, TechniqueOutcome
+from fulltilt.records.result import (
+    AblationResult,
+    MachineRecord,
+    ProtectionRecord,
+    RecipeResult,
+    TechniqueResult,
+    TuneResult,
+)
+from fulltilt.records.words import Numerics, Outcome, Protection, Role, TechniqueOutcome
 
 PRECISION = TechniqueChoice(name="precision", options={"dtype": "bfloat16"})
 FUSED = TechniqueChoice(name="fused_optimizer")
@@ -309,6 +316,7 @@ def _result() -> TuneResult:
         ),
         site=_site(),
         aa_floor=0.014,
+        protection=ProtectionRecord(means=Protection.OVERLAY),
         confirmed=True,
         warnings=("The machine was busy in 2 of 24 blocks of the confirmation; they are not counted.",),
         details={"total_steps": None, "block_steps": 10},
@@ -379,6 +387,7 @@ def every_outcome(result: TuneResult) -> TuneResult:
         trials=(_trial(9, HOSTILE, Role.CANDIDATE, outcome=Outcome.EXCEPTION, exit_status=1, message=HOSTILE * 200),),
         ablation=(AblationResult(name="precision", contribution=None, note=HOSTILE),),
         machine=dataclasses.replace(result.machine, cpu=HOSTILE),
+        protection=ProtectionRecord(means=Protection.REDIRECTED, reason=HOSTILE),
         confirmed=False,
         finished=False,
     )

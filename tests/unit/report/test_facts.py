@@ -36,3 +36,8 @@ def test_an_unmeasured_floor_is_said(result: TuneResult) -> None:
     assert dict(tune_facts(unmeasured))["Step as it is"] == "not measured"
     assert "not measured" in floor_sentence(0.0)
     assert floor_sentence(0.014) == "Two identical runs differ here by 1.4 %."
+
+
+def test_what_kept_trials_off_the_users_files_is_a_fact(result: TuneResult) -> None:
+    assert "overlay" in dict(tune_facts(result))["Your files"]
+    assert "Your files" not in dict(tune_facts(dataclasses.replace(result, protection=None)))

@@ -140,6 +140,10 @@ def test_the_page_says_what_came_out(result: TuneResult, comparisons: list[Compa
     assert result.warnings[0] in words
 
 
+def test_the_page_says_what_became_of_the_users_files(result: TuneResult, comparisons: list[ComparisonRecord]) -> None:
+    assert "<dt>Your files</dt> <dd>Trials wrote to an overlay" in render_html(result, comparisons)
+
+
 def test_sections_come_in_the_order_in_which_one_asks(result: TuneResult, comparisons: list[ComparisonRecord]) -> None:
     heads = re.findall(r"<h2>(.*?)</h2>", render_html(result, comparisons))
     assert heads == [

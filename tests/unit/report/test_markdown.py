@@ -50,6 +50,10 @@ def test_code_comes_out_unchanged(words: str) -> None:
     assert f"<td><code>{words}</code></td>" in rendered(table(["head"], [[code(words)]]))
 
 
+def test_it_says_what_became_of_the_users_files(result: TuneResult) -> None:
+    assert "| Your files | Trials wrote to an overlay that was thrown away. |" in render_markdown(result)
+
+
 def test_a_line_feed_does_not_end_a_row() -> None:
     assert "\n" not in escape("a\nb")
     assert "\n" not in code("a\nb")

@@ -50,6 +50,12 @@ def test_it_says_what_came_out_and_what_to_do_next(result: TuneResult) -> None:
     assert text.rstrip().endswith(run)
 
 
+def test_it_says_what_became_of_the_users_files(result: TuneResult, every_outcome: TuneResult) -> None:
+    assert "Files     Trials wrote to an overlay that was thrown away." in printed(result)
+    assert "Files     What Python wrote in trials was redirected" in printed(every_outcome)
+    assert "Files" not in printed(dataclasses.replace(result, protection=None))
+
+
 def test_no_effect_is_no_number(result: TuneResult) -> None:
     text = printed(result)
     assert "1.00x" not in text

@@ -4,8 +4,8 @@ from collections.abc import Callable
 import pytest
 
 from fulltilt.records.journal import SpeedupInterval
-from fulltilt.records.result import TechniqueResult, TuneResult
-from fulltilt.records.words import Numerics, TechniqueOutcome
+from fulltilt.records.result import ProtectionRecord, TechniqueResult, TuneResult
+from fulltilt.records.words import Numerics, Protection, TechniqueOutcome
 from fulltilt.report.words import (
     NUMERICS_WORDS,
     OUTCOME_WORDS,
@@ -15,6 +15,7 @@ from fulltilt.report.words import (
     in_reading_order,
     interval_words,
     outcome_words,
+    protection_words,
     recipe_step_seconds,
     speed_words,
     tally_words,
@@ -120,3 +121,17 @@ def test_the_tally_counts_each_outcome(result: TuneResult) -> None:
 def test_a_choice_is_written_with_its_options() -> None:
     assert choice_words("precision", {"dtype": "bfloat16", "scope": "all"}) == "precision(dtype=bfloat16, scope=all)"
     assert choice_words("fused_optimizer", {}) == "fused_optimizer"
+
+
+def test_the_protection_of_files_is_told_with_what_it_does_not_hold() -> None:
+    overlay = ProtectionRecord(means=Protection.OVERLAY)
+    assert protection_words(overlay) == "Trials wrote to an overlay that was thrown away."
+    partly = dataclasses.replace(overlay, redirected=("/data/team", "/a", "/b", "/c", "/d"))
+    assert "redirected in /data/team, /a, /b and 2 more, which can have none" in protection_words(partly)
+    redirected = ProtectionRecord(means=Protection.REDIRECTED, reason="making a user namespace: Not permitted")
+    assert "native libraries that the command uses could have written" in protection_words(redirected)
+    assert "(no overlay: making a user namespace: Not permitted)" in protection_words(redirected)
+
+
+def test_results_that_do_not_tell_of_protection_claim_none() -> None:
+    assert protection_words(None) == ""

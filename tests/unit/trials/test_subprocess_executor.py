@@ -1,14 +1,18 @@
 import os
 import signal
+import subprocess
+import tempfile
 import time
 
 import psutil
 import pytest
 
+from belongings import looks
 from fulltilt.records.journal import Block
 from fulltilt.records.request import REQUEST_VARIABLE
-from fulltilt.records.words import Outcome
+from fulltilt.records.words import Outcome, Protection
 from fulltilt.trials.contract import Ended, Ready
+from fulltilt.trials.sandbox.protection import PROTECTION_VARIABLE
 
 
 def patience(executor, seconds=60.0):
@@ -130,6 +134,14 @@ def test_the_first_training_child_of_a_launcher_is_the_one_measured(start_trial,
     assert members_of(tmp_path) == []
 
 
+@pytest.fixture(params=["", "user-namespace", "redirect"], ids=lambda means: means or "strongest")
+def means(request, monkeypatch):
+    """Each means of protecting files; what cannot be had here falls back on the last."""
+    monkeypatch.setenv(PROTECTION_VARIABLE, request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("means")
 def test_a_trial_overwrites_no_file_of_the_users(start_trial, python, tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(b"precious")
     (tmp_path / "log.txt").write_text("old\n")
@@ -162,6 +174,7 @@ def test_a_trial_overwrites_no_file_of_the_users(start_trial, python, tmp_path):
     assert sorted(set(os.listdir(tmp_path)) - {"trials"}) == before
 
 
+@pytest.mark.usefixtures("means")
 def test_files_and_folders_behave_for_the_script_and_stay_for_the_user(start_trial, python, tmp_path):
     (tmp_path / "runs" / "old").mkdir(parents=True)
     (tmp_path / "runs" / "old" / "model.pt").write_text("precious")
@@ -194,6 +207,7 @@ def test_files_and_folders_behave_for_the_script_and_stay_for_the_user(start_tri
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("means")
 def test_a_checkpoint_written_by_native_code_is_redirected_too(start_trial, python, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"precious")
     (tmp_path / "script.py").write_text(
@@ -211,6 +225,59 @@ def test_a_checkpoint_written_by_native_code_is_redirected_too(start_trial, pyth
     assert (tmp_path / "model.safetensors").read_bytes() == b"precious"
 
 
+@pytest.mark.usefixtures("means")
+def test_links_are_made_for_the_script_only(start_trial, python, tmp_path):
+    (tmp_path / "old.pt").write_text("mine")
+    (tmp_path / "latest.pt").symlink_to("old.pt")
+    (tmp_path / "script.py").write_text(
+        "import os, torch\n"
+        "open('new.pt', 'w').write('new'); os.remove('latest.pt'); os.symlink('new.pt', 'latest.pt')\n"
+        "assert os.path.islink('latest.pt') and open('latest.pt').read() == 'new'\n"
+        "os.symlink('old.pt', 'before.pt'); assert open('before.pt').read() == 'mine'\n"
+        "os.link('old.pt', 'copy.pt'); open('copy.pt', 'a').write('!'); assert open('copy.pt').read() == 'mine!'\n"
+        "for make in (os.symlink, os.link):\n"
+        "    try:\n        make('new.pt', 'old.pt')\n"
+        "    except FileExistsError:\n        pass\n"
+        "    else:\n        raise AssertionError('made over a file')\n"
+        "torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()\n"
+    )
+    before = looks(tmp_path)
+    executor, trial = start_trial([python, "script.py"])
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.message) == (Outcome.ENDED, "")
+    trial.close()
+    after = looks(tmp_path, apart_from=tmp_path / "trials")
+    assert after | {str(tmp_path): before[str(tmp_path)]} == before  # the folder itself has got one more
+    assert sorted(os.listdir(tmp_path)) == ["latest.pt", "old.pt", "script.py", "trials"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_folder_that_can_have_no_overlay_is_redirected_beside_one(start_trial, python, tmp_path, monkeypatch):
+    monkeypatch.setenv(PROTECTION_VARIABLE, "user-namespace")
+    team = tmp_path / "team"
+    team.mkdir()
+    (team / "model.pt").write_text("precious")
+    for path in (team, team / "model.pt"):
+        os.chown(path, 0, 4343)
+    (tmp_path / "script.py").write_text(
+        "import os, torch\n"
+        "torch.save({'a': 1}, 'team/model.pt'); assert torch.load('team/model.pt') == {'a': 1}\n"
+        "open('team/new', 'w').write('x'); assert sorted(os.listdir('team')) == ['model.pt', 'new']\n"
+        "os.system('echo y > by_shell'); assert os.path.exists('by_shell')\n"
+        "torch.nn.Linear(2, 1)(torch.ones(1, 2)).sum().backward()\n"
+    )
+    executor, trial = start_trial([python, "script.py"])
+    if executor.protection.means is not Protection.OVERLAY:
+        pytest.skip(f"no overlay here: {executor.protection.reason}")
+    ended = trial.wait_ready(patience(executor))
+    assert (ended.outcome, ended.message) == (Outcome.ENDED, "")
+    trial.close()
+    assert (team / "model.pt").read_text() == "precious"
+    assert os.listdir(team) == ["model.pt"]
+    assert not (tmp_path / "by_shell").exists()
+    assert str(team) in executor.protection.redirected
+
+
 def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path):
     (tmp_path / "script.py").write_text(
         "import os, torch\n"
@@ -223,8 +290,6 @@ def test_a_trial_is_told_apart_by_its_environment(start_trial, python, tmp_path)
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, signal_number):
-    import subprocess
-
     program = (
         "import sys, time\nfrom pathlib import Path\n"
         "from fulltilt.trials.subprocess_executor import SubprocessExecutor\n"
@@ -235,13 +300,48 @@ def test_no_orphan_is_left_when_the_parent_is_killed(python, scripts, tmp_path, 
         "trial = executor.start(TrialPlan(trial='t', role=Role.BASELINE))\n"
         "trial.wait_ready(executor.now() + 60)\nprint('paused', flush=True)\ntime.sleep(300)\n"
     )
-    parent = subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE)
+    temporary = tempfile.mkdtemp(prefix="tmp-")  # short: a socket's path has 107 bytes
+    environment = {**os.environ, "TMPDIR": temporary}
+    parent = subprocess.Popen([python, "-c", program], stdout=subprocess.PIPE, env=environment)
     assert parent.stdout.readline() == b"paused\n"
     assert members_of(tmp_path) != []
+    assert os.listdir(temporary) != []
     parent.send_signal(signal_number)
     parent.wait(timeout=30)
     parent.stdout.close()
-    deadline = time.monotonic() + 20
-    while members_of(tmp_path) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 30
+    while (members_of(tmp_path) or os.listdir(temporary)) and time.monotonic() < deadline:
         time.sleep(0.1)
+    assert members_of(tmp_path) == []
+    assert os.listdir(temporary) == []  # what the trial wrote is gone as well
+    os.rmdir(temporary)
+
+
+@pytest.mark.parametrize("means", ["", "redirect"], ids=lambda means: means or "strongest")
+def test_an_interruption_while_a_trial_starts_leaves_nothing(python, tmp_path, means):
+    """Ctrl-C at any moment of a start: the process is there, and nobody has heard of it yet."""
+    program = (
+        "import signal, time\nfrom pathlib import Path\n"
+        "from fulltilt.trials.subprocess_executor import SubprocessExecutor\n"
+        "from fulltilt.trials.contract import TrialPlan\n"
+        "from fulltilt.records.words import Role\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        f"delay = {0.0001 if means else 0.002}\n"
+        "for n in range(24):\n"
+        f"    executor = SubprocessExecutor(['sleep', '600'], directory=Path({str(tmp_path)!r}), cwd=Path('.'))\n"
+        "    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, delay * (n + 1))\n"
+        "        executor.start(TrialPlan(trial='t', role=Role.BASELINE))\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+        "        time.sleep(0.3)  # meanwhile others are ended, and it goes on\n"
+        "    finally:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0)\n"
+        "        executor.close()\n"
+    )
+    environment = {**os.environ, PROTECTION_VARIABLE: means}
+    done = subprocess.run(
+        [python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "interrupted" in done.stdout, done.stderr
     assert members_of(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Seam on files, in trials: whatever the script writes goes to the trial's scratch, and is read back from there.
+"""Seam on files, in trials without an overlay: what the script writes goes to scratch, and is read back from there.
 
 No trial may overwrite a file of the user's. Writes are redirected to `<scratch>/<absolute path>`; reads, listings,
 renames and removals see the redirected file where there is one. A removed file or folder of the user's is only hidden.
@@ -30,9 +30,9 @@ active: FileSeam | None = None
 
 
 class FileSeam:
-    """Redirects writes outside of `allowed` folders into `scratch`."""
+    """Redirects writes outside of `allowed` folders, and those to `redirected` folders within them, into `scratch`."""
 
-    def __init__(self, scratch: str, allowed: tuple[str, ...] = ()) -> None:
+    def __init__(self, scratch: str, allowed: tuple[str, ...] = (), redirected: tuple[str, ...] = ()) -> None:
         self._scratch = os.path.abspath(scratch)
         caches = (os.path.expanduser("~/.cache"), os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
         self._allowed = tuple(
@@ -40,6 +40,7 @@ class FileSeam:
             for folder in (*allowed, self._scratch, tempfile.gettempdir(), *caches, "/dev", "/proc", "/sys")
             if folder
         )
+        self._redirected_folders = redirected
         self._hidden: set[str] = set()
         self._lstat, self._listdir = os.lstat, os.listdir
         self._mkdir, self._replace = os.mkdir, os.replace
@@ -97,6 +98,8 @@ class FileSeam:
             (os, "listdir", self._make_listdir()),
             (os, "scandir", self._make_scandir(os.scandir)),
             (os, "mkdir", self._make_mkdir()),
+            (os, "symlink", self._make_symlink(os.symlink)),
+            (os, "link", self._make_link(os.link)),
             (os, "rmdir", self._make_rmdir(os.rmdir)),
             (os, "remove", self._make_remove(os.remove)),
             (os, "unlink", self._make_remove(os.unlink)),
@@ -197,6 +200,31 @@ class FileSeam:
 
         return mkdir
 
+    def _make_symlink(self, original: Callable[..., None]) -> Callable[..., None]:
+        def symlink(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+            name = _name_of(dst)
+            if name is None or kwargs.get("dir_fd") is not None or self._is_allowed(name) or self._is_there(name):
+                return original(src, dst, *args, **kwargs)
+            target = os.path.abspath(os.path.join(os.path.dirname(name), os.fsdecode(src)))
+            own = self._redirected(target)
+            is_own = not self._is_allowed(target) and (self._exists(own) or not self._is_there(target))
+            return original(own if is_own else target, self.to_write(dst, keep_content=False), *args, **kwargs)
+
+        return symlink
+
+    def _make_link(self, original: Callable[..., None]) -> Callable[..., None]:
+        def link(src: Any, dst: Any, *args: Any, **kwargs: Any) -> None:
+            name = _name_of(dst)
+            by_descriptor = kwargs.get("src_dir_fd") is not None or kwargs.get("dst_dir_fd") is not None
+            if name is None or by_descriptor or self._is_allowed(name):
+                return original(src, dst, *args, **kwargs)
+            if self._is_there(name) or self._exists(self._redirected(name)):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(dst))
+            shutil.copy2(src, dst)  # a second name of the user's file would be a way to write into it
+            return None
+
+        return link
+
     def _make_rmdir(self, original: Callable[..., None]) -> Callable[..., None]:
         def rmdir(path: Any, *args: Any, **kwargs: Any) -> None:
             name = _name_of(path)
@@ -270,7 +298,8 @@ class FileSeam:
             self._mkdir(folder)
 
     def _is_allowed(self, name: str) -> bool:
-        return any(name == folder or name.startswith(folder + os.sep) for folder in self._allowed)
+        """The innermost folder that is spoken of decides."""
+        return _innermost(name, self._allowed) > _innermost(name, self._redirected_folders)
 
     def _is_special(self, name: str) -> bool:
         """A pipe, socket, device or folder: not a file that could be overwritten."""
@@ -326,12 +355,17 @@ class _Entries:
         pass
 
 
-def install(scratch: str) -> FileSeam:
+def install(scratch: str, *, allowed: tuple[str, ...] = (), redirected: tuple[str, ...] = ()) -> FileSeam:
     """Protect the user's files in this process; once."""
     global active
     if active is None:
-        active = FileSeam(os.path.join(scratch, "files"), allowed=(scratch,))
+        active = FileSeam(os.path.join(scratch, "files"), allowed=(scratch, *allowed), redirected=redirected)
     return active
+
+
+def _innermost(name: str, folders: tuple[str, ...]) -> int:
+    """The length of the innermost of `folders` that `name` is or lies in; -1 when there is none."""
+    return max((len(f) for f in folders if name == f or name.startswith(f.rstrip(os.sep) + os.sep)), default=-1)
 
 
 def _name_of(path: Any) -> str | None:
