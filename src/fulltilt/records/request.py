@@ -8,7 +8,7 @@ TRIAL_VARIABLE = "FULLTILT_TRIAL"
 """Set to "1" in trials, so that a script can tell."""
 
 SCRATCH_VARIABLE = "FULLTILT_SCRATCH"
-"""In trials: a folder of its own, for what processes leave for the parent, and for files where writes are redirected."""
+"""In trials: a folder of its own, for what processes leave for the parent, and for files that are redirected."""
 
 OVERLAID_VARIABLE = "FULLTILT_OVERLAID"
 """In trials under an overlay: JSON with `overlaid`, the folders where nothing need be redirected, and `redirected`, the
