@@ -13,7 +13,9 @@ from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.result import TechniqueResult
 from fulltilt.records.words import Outcome, TechniqueOutcome
 from fulltilt.search.candidates import Candidate
-from fulltilt.search.laboratory import Challenge, EnvelopeFailed, Laboratory
+from fulltilt.search.failures import EnvelopeFailed
+from fulltilt.search.laboratory import Laboratory
+from fulltilt.search.pairs import Challenge
 from fulltilt.search.processes import Choices, new_names
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge

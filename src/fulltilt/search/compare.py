@@ -11,8 +11,10 @@ from fulltilt.records.record import SiteRecord
 from fulltilt.records.request import EvidenceRequest
 from fulltilt.records.words import Outcome, Role
 from fulltilt.search.climb import comparison_key
-from fulltilt.search.laboratory import Challenge, Laboratory, command_failed
+from fulltilt.search.failures import command_failed
+from fulltilt.search.laboratory import Laboratory
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS
+from fulltilt.search.pairs import Challenge
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge, own_rounding

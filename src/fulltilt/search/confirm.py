@@ -7,7 +7,8 @@ import dataclasses
 from fulltilt.records.journal import ComparisonRecord, SpeedupInterval
 from fulltilt.records.result import AblationResult
 from fulltilt.search.climb import comparison_key
-from fulltilt.search.laboratory import Challenge, Laboratory
+from fulltilt.search.laboratory import Laboratory
+from fulltilt.search.pairs import Challenge
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from fulltilt.records.journal import VerdictRecord
 from fulltilt.records.request import TechniqueChoice
 from fulltilt.records.words import Role
-from fulltilt.search.laboratory import EnvelopeFailed, Laboratory
+from fulltilt.search.failures import EnvelopeFailed
+from fulltilt.search.laboratory import Laboratory
 from fulltilt.search.pace import examined_steps
 from fulltilt.search.processes import Choices
 from fulltilt.search.verdicts import Judge

@@ -25,7 +25,7 @@ from fulltilt.records.request import EvidenceRequest
 from fulltilt.records.result import MachineRecord
 from fulltilt.records.words import Outcome, Role
 from fulltilt.search.budget import Budget
-from fulltilt.search.laboratory import command_failed
+from fulltilt.search.failures import command_failed
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.trials.contract import Ended, Executor, LiveTrial, TrialPlan

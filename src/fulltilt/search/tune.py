@@ -24,9 +24,11 @@ from fulltilt.search.candidates import select
 from fulltilt.search.climb import climb, comparison_key
 from fulltilt.search.confirm import ablate, confirm, confirmation_seconds, members_not_seen_again, members_that_hurt
 from fulltilt.search.examine import Examination, examination_seconds, examine, joined, steps_to_examine
+from fulltilt.search.failures import command_failed
 from fulltilt.search.fingerprint import fingerprint_of
-from fulltilt.search.laboratory import MIN_BLOCKS, Challenge, Laboratory, command_failed
+from fulltilt.search.laboratory import MIN_BLOCKS, Laboratory
 from fulltilt.search.pace import MIN_TOTAL_STEPS, PROFILE_STEPS, opening_pace
+from fulltilt.search.pairs import Challenge
 from fulltilt.search.processes import Choices
 from fulltilt.search.progress import Progress
 from fulltilt.search.verdicts import Judge, own_rounding
