@@ -39,7 +39,6 @@ class Row:
     claimed: Sequence[Verdicts]
     in_bfloat16: Sequence[Verdicts]
     among_other_draws: Sequence[Verdicts]
-    """Empty for a script that draws nothing, or a change that is judged so anyway."""
 
 
 def main() -> None:
@@ -65,10 +64,10 @@ def judged(workbench: Workbench, changes: Iterable[Change], seeds: Iterable[int]
     """Each change with each seed, some at a time."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
 
-        def over_seeds(change: Change) -> list[concurrent.futures.Future[Verdicts]]:
-            return [pool.submit(verdicts_of, workbench, change, seed) for seed in seeds]
+        def over_seeds(change: Change, *, examined: bool = False) -> list[concurrent.futures.Future[Verdicts]]:
+            return [pool.submit(verdicts_of, workbench, change, seed, examined=examined) for seed in seeds]
 
-        asked = [(change, over_seeds(change), *map(over_seeds, wider(change))) for change in changes]
+        asked = [(change, over_seeds(change, examined=True), *map(over_seeds, wider(change))) for change in changes]
         rows = []
         for number, (change, *futures) in enumerate(asked, 1):
             claimed, in_bfloat16, among_draws = ([future.result() for future in column] for column in futures)
@@ -129,7 +128,7 @@ def line(row: Row, count: Callable[[Verdicts], bool]) -> str:
         ratio(row.claimed, count),
         first_evidence(row.claimed),
         ratio(row.in_bfloat16, count),
-        ratio([verdicts[:1] for verdicts in row.among_other_draws], count),
+        ratio(row.among_other_draws, count),
     ]
     return f"| {' | '.join(columns)} |"
 

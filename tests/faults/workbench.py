@@ -168,10 +168,11 @@ class Laboratory:
         return Training(command, request, change, repetition)
 
 
-def verdicts_of(workbench: Workbench, change: Change, seed: int) -> tuple[VerdictRecord, ...]:
+def verdicts_of(workbench: Workbench, change: Change, seed: int, *, examined: bool = True) -> tuple[VerdictRecord, ...]:
     """The product's verdicts on one change of one script with one seed; a change must be kept by all.
 
-    One that draws other random numbers is judged among other draws and, once more, with those of the untouched script.
+    One that draws other random numbers is judged among other draws and, if it is to be `examined`, once more with those
+    of the untouched script.
     """
     laboratory: Any = Laboratory(workbench, change, seed)
     request = laboratory.evidence_request()
@@ -185,4 +186,4 @@ def verdicts_of(workbench: Workbench, change: Change, seed: int) -> tuple[Verdic
     judge = Judge(laboratory, baseline.evidence, lambda name: change.spec, own_rounding=own_rounding(baseline.site))
     choices = (TechniqueChoice(name=change.name),)
     verdict = judge(candidate.evidence, choices)
-    return (verdict, judge.examine(choices)) if change.changes_draws else (verdict,)
+    return (verdict, judge.examine(choices)) if change.changes_draws and examined else (verdict,)
