@@ -90,10 +90,12 @@ def check_total(comparison: Comparison) -> Observation:
     total = root_sum_square(size(comparison.baseline[name]) for name in names)
     floor = root_sum_square(comparison.floors[name] for name in names)
     allowed = comparison.envelope.total_factor * _largest_total(comparison, names) + floor
-    gap = root_sum_square(distance(comparison.candidate[name], comparison.baseline[name]) for name in names)
+    gaps = {name: distance(comparison.candidate[name], comparison.baseline[name]) for name in names}
+    gap = root_sum_square(gaps.values())
+    most = f", most of it in {max(names, key=gaps.__getitem__)}" if gap else ""
     text = (
         f"{comparison.name}, all: they differ by {_relative(gap, total)} of their norm, allowed "
-        f"{_relative(allowed, total)} ({comparison.envelope.name})"
+        f"{_relative(allowed, total)} ({comparison.envelope.name}){most}"
     )
     return Observation(text, gap > allowed)
 
@@ -110,7 +112,8 @@ def check_scale(comparison: Comparison) -> Observation:
     # To second order a turned vector is shorter along its old direction by half the square of the turn.
     wide = comparison.envelope.factor * max(noise, spread / 4, spread**2 / 2)
     floor = root_sum_square(comparison.floors[name] for name in names) / total if total else 0.0
-    allowed = min(wide, max(SCALE_CEILING, 2 * noise)) + floor
+    is_rounding = len(comparison.envelope.runs) == len(comparison.envelope.steady_runs)
+    allowed = (min(wide, max(SCALE_CEILING, 2 * noise)) if is_rounding else wide) + floor
     text = (
         f"{comparison.name}, scale: along the baseline's they are {scale:.5g} times as long, "
         f"allowed 1 +- {allowed:.2g} ({comparison.envelope.name})"

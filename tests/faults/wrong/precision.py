@@ -41,7 +41,12 @@ def autocast_entered_once(site):
     torch.autocast("cpu", torch.bfloat16).__enter__()
 
 
-@fault("transformer", rounding=BFLOAT16, shown_by=("losses", "first gradients, each"), names="step|0")
+@fault(
+    "transformer",
+    rounding=BFLOAT16,
+    shown_by=("losses", "first gradients, each", "first gradients, all"),
+    names="step|embedding|blocks",
+)
 def loss_in_float8(site):
     """Logits lose all but two bits of their mantissa before the loss."""
     site.around(
