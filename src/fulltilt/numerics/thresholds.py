@@ -46,9 +46,9 @@ LOOK_AHEAD_STEPS = 3
 No further back, as a loss that has fallen to a hundredth is not judged by the noise that it had at first."""
 
 SCALE_CEILING = 0.07
-"""For envelopes without other draws. Rounding turns an update but does not lengthen it: the length along the baseline's update differed by up to 2 % under
-bfloat16. An envelope is not believed above this unless its own runs reach half of it: a learning rate that is
-10 % off shortens or lengthens by 9 to 11 %."""
+"""For envelopes without other draws. Rounding turns an update but does not lengthen it: the length along the baseline's
+update differed by up to 2 % under bfloat16. An envelope is not believed above this unless its own runs reach half of
+it: a learning rate that is 10 % off shortens or lengthens by 9 to 11 %."""
 
 UNDETERMINED_RELATIVE = 0.25
 UNDETERMINED_SHARE = 1e-3
