@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from faults.change import fault
-from faults.wrong.randomness import _stretch_steps
+from faults.wrong.stretching import stretch_steps
 from fulltilt.technique import Stage
 
 LONG = 40
@@ -28,19 +28,7 @@ def wrong_from_step_thirty_on(site):
 @fault("perceptron", num_steps=LONG, shown_by=("losses", "updates, scale"), names="step [34]|long")
 def learning_rate_lost_at_step_thirty(site):
     """After thirty steps the weights stand still."""
-    before = {}
-
-    def remember(optimizer):
-        before.update({p: p.detach().clone() for group in optimizer.param_groups for p in group["params"]})
-
-    @torch.no_grad()
-    def undo(num_steps):
-        if num_steps > 30:
-            for p, old in before.items():
-                p.copy_(old)
-
-    site.before_optimizer_step(remember)
-    site.after_step(undo)
+    stretch_steps(site, lambda step: 0.0 if step > 30 else 1.0)
 
 
 @fault("images", shown_by="steps", names="ended after")
@@ -108,7 +96,7 @@ def stale_output(site):
 @fault("transformer", shown_by=("updates, scale", "updates, each", "losses"), names="long|step")
 def weights_decay_too_slowly_hidden(site):
     """Every step is two percent too long, by a technique that claims float32."""
-    _stretch_steps(site, 1.02)
+    stretch_steps(site, lambda step: 1.02)
 
 
 @fault(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from faults.change import BFLOAT16, fault
-from faults.wrong.randomness import _stretch_steps
+from faults.wrong.stretching import stretch_steps
 from fulltilt.technique import Stage
 
 
@@ -57,13 +57,13 @@ def learning_rate_tensor_turned_float(site):
 @fault("transformer", shown_by=("updates, scale", "updates, each"), names="long|norm")
 def steps_too_long(site):
     """Every step is a tenth too long, whatever the settings say."""
-    _stretch_steps(site, 1.1)
+    stretch_steps(site, lambda step: 1.1)
 
 
 @fault("transformer", rounding=BFLOAT16, shown_by=("updates, scale", "updates, each"), names="long|norm")
 def steps_too_short_in_bfloat16(site):
     """Every step is a tenth too short, in a technique of bfloat16's precision."""
-    _stretch_steps(site, 0.9)
+    stretch_steps(site, lambda step: 0.9)
 
 
 @fault("perceptron", shown_by=("optimizer steps", "updates, scale"), names="executed|long")
@@ -82,19 +82,7 @@ def step_left_out(site):
 @fault("perceptron", stage=Stage.OPTIMIZER, shown_by=("updates, scale", "losses"), names="long|step")
 def step_without_effect(site):
     """One step is counted and changes nothing."""
-    before = {}
-
-    def remember(optimizer):
-        before.update({p: p.detach().clone() for group in optimizer.param_groups for p in group["params"]})
-
-    @torch.no_grad()
-    def undo(num_steps):
-        if num_steps == 5:
-            for p, old in before.items():
-                p.copy_(old)
-
-    site.before_optimizer_step(remember)
-    site.after_step(undo)
+    stretch_steps(site, lambda step: 0.0 if step == 5 else 1.0)
 
 
 @fault("images", stage=Stage.OPTIMIZER, shown_by="optimizer state", names="eps")

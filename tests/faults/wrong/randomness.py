@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from faults.change import fault
+from faults.wrong.stretching import stretch_steps
 from fulltilt.technique import Stage
 
 DROPOUT = ("--dropout", "0.1")
@@ -132,7 +133,7 @@ def base_seed_not_drawn(site):
 )
 def learning_rate_off_among_other_draws(site):
     """Steps are a tenth too long, in a technique that draws other random numbers."""
-    _stretch_steps(site, 1.1)
+    stretch_steps(site, lambda step: 1.1)
 
 
 @fault("perceptron", arguments=DROPOUT, changes_draws=True, shown_by="first gradients, each", names="6.weight")
@@ -140,20 +141,3 @@ def gradient_off_among_other_draws(site):
     """One gradient is scaled by 1.01, in a technique that draws other random numbers."""
     (model,) = site.modules.values()
     model[6].weight.register_hook(lambda gradient: gradient * 1.01)
-
-
-def _stretch_steps(site, factor):
-    before = {}
-
-    def remember(optimizer):
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                before[p] = p.detach().clone()
-
-    @torch.no_grad()
-    def stretch(num_steps):
-        for p, old in before.items():
-            p.copy_(old + factor * (p - old))
-
-    site.before_optimizer_step(remember)
-    site.after_step(stretch)
