@@ -94,7 +94,7 @@ def stale_output(site):
 
 
 @fault("transformer", shown_by=("updates, scale", "updates, each", "losses"), names="long|step")
-def weights_decay_too_slowly_hidden(site):
+def steps_two_percent_too_long(site):
     """Every step is two percent too long, by a technique that claims float32."""
     stretch_steps(site, lambda step: 1.02)
 
